@@ -1,0 +1,148 @@
+// What one rank is told: the resolved job (JSON written by the operator) and the environment of its process, read and
+// checked once. Thread-safety: plain values; the functions may be called from any thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "operator/base/error.h"
+
+namespace trainyard::config {
+
+// A path inside a volume of the job.
+struct VolumePath {
+  std::string volume;
+  std::string path;  // relative; "" is the volume itself
+
+  // "<volume_root>/<volume>/<path>".
+  std::string Resolve(const std::string& volume_root) const;
+};
+
+struct Identity {
+  std::string namespace_name;
+  std::string name;
+  std::string uid;
+};
+
+struct Model {  // sizes as in a Hugging Face config.json
+  std::string family;
+  int64_t layers = 0;
+  int64_t hidden_size = 0;
+  int64_t attention_heads = 0;
+  int64_t kv_heads = 0;
+  int64_t ffn_size = 0;
+  int64_t vocab_size = 0;
+  bool tied_embeddings = false;
+  int64_t max_positions = 0;
+  double rope_theta = 10000.0;
+  double norm_epsilon = 1e-5;
+};
+
+enum class DataFormat { kText, kTokens };
+
+struct Data {
+  DataFormat format = DataFormat::kText;
+  std::vector<VolumePath> train;
+  std::vector<VolumePath> validation;  // may be empty: no evaluation
+};
+
+struct Optimizer {
+  double learning_rate = 0;
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double epsilon = 1e-8;
+  double weight_decay = 0;
+};
+
+enum class ScheduleType { kCosine, kConstant };
+
+struct Schedule {
+  ScheduleType type = ScheduleType::kCosine;
+  int64_t warmup_steps = 0;
+  double min_learning_rate_ratio = 0;
+};
+
+enum class DeviceType { kCpu, kCuda };
+enum class Precision { kFp32, kBf16 };
+
+struct Training {
+  DeviceType device = DeviceType::kCpu;
+  int64_t sequence_length = 0;
+  int64_t global_batch_size = 0;  // sequences per optimizer step
+  int64_t micro_batch_size = 0;   // sequences per forward
+  int64_t steps = 0;
+  Precision precision = Precision::kFp32;
+  Optimizer optimizer;
+  Schedule schedule;
+  double gradient_clip_norm = 0;       // 0: no clipping
+  int64_t evaluation_every_steps = 0;  // 0: none
+  int64_t evaluation_batches = 0;
+  uint64_t seed = 0;
+};
+
+enum class Strategy { kDdp = 0, kZero1 = 1, kZero2 = 2, kFsdp = 3 };  // the value is the engine's stage
+
+enum class Resume { kLatest, kNever, kStep };
+
+struct Checkpoint {
+  VolumePath directory;
+  int64_t every_steps = 0;  // 0: only at the end and when stopped
+  int64_t keep_last = 0;    // 0: all
+  Resume resume = Resume::kLatest;
+  int64_t resume_step = 0;  // with kStep
+};
+
+struct Job {
+  Identity identity;
+  Model model;
+  Data data;
+  Training training;
+  Strategy strategy = Strategy::kDdp;
+  std::optional<Checkpoint> checkpoint;  // absent: no checkpoints
+};
+
+// Reads a resolved job. Unknown keys, wrong types, missing keys and impossible combinations are all reported at once,
+// one line joined by "; ", each with its path: `training.steps: 0 is not positive; ...`. Errors: kInvalidArgument, and
+// for Load kNotFound or kPermissionDenied when the file cannot be read.
+Result<Job> Parse(const std::string& json);
+Result<Job> Load(const std::string& file);
+
+// "CPU" or "CUDA": the name that device::Open takes.
+std::string DeviceName(DeviceType device);
+
+// The environment of one trainer process; names and defaults are those of trainer/contract.
+struct RankEnv {
+  int rank = 0;
+  int world = 1;
+  int local_rank = 0;
+  int node_rank = 0;
+  std::string master_addr;
+  int master_port = 0;
+  std::string uid;
+  int64_t attempt = 0;
+  int64_t round = 0;
+  std::string pod_ip;  // empty: not in a cluster
+  std::string job_file;
+  std::string volume_root;
+  std::string run_dir;
+  std::string termination_log;
+
+  // "<uid>/<attempt>/<round>": the prefix of rendezvous keys.
+  std::string RendezvousPrefix() const;
+};
+
+// Returns the value of a variable or null, as std::getenv.
+using GetEnv = std::function<const char*(const char*)>;
+
+// All errors at once, as Parse: `RANK: "x" is not a whole number; ...`. RANK, WORLD_SIZE and, with more than one rank,
+// MASTER_ADDR are required. Error: kInvalidArgument.
+Result<RankEnv> ReadEnv(const GetEnv& get);
+
+// What only job and environment together can tell: more ranks than sequences in a global batch, a job of another UID.
+// Error: kInvalidArgument.
+Status CheckTogether(const Job& job, const RankEnv& env);
+
+}  // namespace trainyard::config

@@ -1,0 +1,43 @@
+// Tokens on disk as one long sequence: memory-mapped files, concatenated in the order given.
+// Thread-safety: immutable after Open; all methods may be called from any thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "operator/base/error.h"
+
+namespace trainyard::data {
+
+enum class Format {
+  kText,    // every byte is a token (vocabulary 256)
+  kTokens,  // 32-byte header, then tokens of 2 or 4 bytes, little endian: see token_file.h
+};
+
+class TokenSource {
+ public:
+  // Maps `paths`. Every token of a file must be below `vocab`, as its header says; a token that is not is found when it
+  // is copied. Errors name the file: kNotFound, kPermissionDenied, kInvalidArgument (not a token file, wrong version,
+  // vocabulary larger than the model's, no tokens at all), kDataLoss (shorter or longer than its header says).
+  static Result<std::unique_ptr<TokenSource>> Open(Format format, const std::vector<std::string>& paths, int64_t vocab);
+
+  virtual ~TokenSource() = default;
+  TokenSource(const TokenSource&) = delete;
+  TokenSource& operator=(const TokenSource&) = delete;
+
+  // Tokens in all files together.
+  virtual int64_t tokens() const = 0;
+  // Copies tokens [pos, pos + n) to `out`. Errors: kInvalidArgument outside [0, tokens()), kDataLoss for a token that
+  // is not below the vocabulary (names file and position).
+  virtual Status Copy(int64_t pos, int64_t n, int64_t* out) const = 0;
+  // 16 hex digits (XXH3-64 over format, sizes and sampled blocks of each file, in order): the same for the same data
+  // wherever it is mounted, kept in checkpoints so that a resume on other data is noticed.
+  virtual const std::string& fingerprint() const = 0;
+
+ protected:
+  TokenSource() = default;
+};
+
+}  // namespace trainyard::data

@@ -1,0 +1,31 @@
+// Comm over TCP with Gloo, for CPU tensors. Rank 0 serves the key-value store at which the ranks find each other.
+// Thread-safety: as Comm. Starts two threads per group.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "operator/base/error.h"
+#include "trainer/dist/comm.h"
+
+namespace trainyard::dist {
+
+struct Rendezvous {
+  std::string host;    // where rank 0's store listens, as the other ranks reach it: a name or an address
+  int port = 0;        // of that store
+  std::string prefix;  // "<uid>/<attempt>/<round>": keeps keys of another life of the job apart
+  int rank = 0;
+  int world = 1;
+  std::string bind_host;  // address of this rank that its peers can reach; empty: what this machine's name resolves to
+  std::chrono::milliseconds timeout = std::chrono::minutes(10);  // for all ranks to come together
+};
+
+// Blocks until all ranks are connected. Names that do not resolve yet and a store that does not listen yet are tried
+// again until the timeout. Reduce-scatter is an all-to-all and a sum in rank order (Gloo's own reduces everything
+// everywhere), so Reduce::kSum is kOrderedSum here.
+// Errors: kInvalidArgument (ranks or port out of range), kAlreadyExists (the port is taken on rank 0; names it),
+// kDeadlineExceeded (not all ranks came), kUnavailable (anything else on the network).
+Result<std::unique_ptr<Comm>> ConnectGloo(const Rendezvous& rendezvous);
+
+}  // namespace trainyard::dist
