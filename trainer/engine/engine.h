@@ -1,0 +1,109 @@
+// The sharded data-parallel engine: stages 0 (DDP), 1, 2 (ZeRO) and 3 (FSDP) in one code path. A unit of parameters is
+// cut into per-parameter row shards; what differs between stages is who owns rows, when gradients are reduced and
+// whether full tensors are freed after use. Owners number 1 at stage 0 (everyone owns all rows) and world size else.
+//
+//                      weights             gradients (fp32)         master            moments
+//   stage 0            full                full, summed in place    own all           own all
+//   stage 1            full                full, then own rows      own rows          own rows
+//   stage 2            full                own rows                 own rows          own rows
+//   stage 3            gathered in use     own rows                 own rows          own rows
+//
+// In float (and double) the master weights of stages 0-2 are rows of the full tensors. At world size 1 nothing is
+// gathered, copied out or reduced. Sums over ranks are in rank order: same bits on every rank and run.
+//
+// A step:  BeginStep(); for each micro-batch { loss = model.LossSum(..); Backward(loss, last); } FinishBackward();
+//          norm = GradNorm(scale); Step(options, lr, scale * clip, step);
+//
+// Thread-safety: one engine belongs to one rank's thread; ranks may be threads of one process. Every rank must make the
+// same calls in the same order. Communication failures leave as dist::CommError (also out of Backward).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+
+#include "trainer/engine/memory.h"
+#include "trainer/engine/param_spec.h"
+#include "trainer/engine/parameter_host.h"
+#include "trainer/optim/adamw.h"
+
+namespace trainyard::device {
+class Device;
+}
+namespace trainyard::dist {
+class Comm;
+}
+
+namespace trainyard::engine {
+
+struct EngineOptions {
+  int stage = 0;                              // 0..3
+  at::ScalarType compute_dtype = at::kFloat;  // kFloat, kBFloat16 (fp32 master), or kDouble (everything double)
+  int max_inflight_reduces = 2;               // reduce buffers alive at once, at least 1
+  bool prefetch = true;                       // gather the next unit while this one computes
+  uint64_t seed = 0;                          // of the initial weights
+};
+
+// One parameter as checkpoints see it: the rows that this rank writes and must load. Tensors are views of live state,
+// contiguous, in the master type, possibly of zero rows.
+struct ShardView {
+  std::string name;
+  std::vector<int64_t> global_shape;
+  RowRange rows;
+  at::Tensor master, exp_avg, exp_avg_sq;
+};
+
+class Engine final : public ParameterHost {
+ public:
+  // Initialises this rank's rows; no communication. `device` and `shard` must outlive the engine.
+  // Throws std::invalid_argument for impossible options.
+  Engine(device::Device& device, dist::Comm& shard, std::vector<UnitSpec> units, EngineOptions options);
+  ~Engine() override;
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  const at::Tensor& Param(int unit, int index) const override;
+  void PreForward(int unit) override;
+  at::Tensor PostForward(int unit, at::Tensor y) override;
+
+  // Forgets the gradients of the previous step.
+  void BeginStep();
+  // loss_sum: scalar, a SUM over tokens. Gradients of each micro-batch are added up in the master type.
+  // last_micro_batch: no further Backward before FinishBackward; stages 0 and 1 reduce now.
+  void Backward(at::Tensor loss_sum, bool last_micro_batch);
+  // Waits for the reductions. After it gradients are complete; parameters that no micro-batch used have zeros.
+  void FinishBackward();
+
+  // L2 norm of scale * gradient over all parameters of all ranks, summed in fp64; same bits on every rank.
+  double GradNorm(double scale);
+  // AdamW on the rows that this rank owns, with gradient grad_scale * grad; step counts from 1.
+  void Step(const optim::AdamWOptions& options, double lr, double grad_scale, int64_t step);
+
+  // At stage 0 the rows of the replicated tensors are split among ranks by the shard rule, so nothing is written twice.
+  std::vector<ShardView> Shards();
+  // After the tensors of Shards() were overwritten on every rank. Collective.
+  void OnLoaded();
+
+  // This rank's rows (by the shard rule, at every stage) of the gradient of parameter `index` of `unit`, after
+  // FinishBackward; master type. For tests and tools.
+  at::Tensor GradRows(int unit, int index) const;
+
+  // 16 hex digits over the master weights, independent of world size and stage: the sum modulo 2^64 over all rows of
+  // XXH3-64(row bytes, seed of name and row). Collective.
+  std::string ParameterHash();
+
+  MemoryReport memory() const;
+  const EngineOptions& options() const;
+  int unit_count() const;
+  const UnitSpec& unit(int index) const;
+  int64_t parameter_count() const;  // of the whole model, a tied weight once
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace trainyard::engine

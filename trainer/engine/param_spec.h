@@ -1,0 +1,54 @@
+// What a model says of its parameters, and which rows of each a rank owns. Names and orientation are Hugging Face's; a
+// tied weight is listed once. No LibTorch here, so that tools without it can reason about layouts.
+// Thread-safety: plain values.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace trainyard::engine {
+
+enum class Init { kNormal, kOnes, kZeros };
+
+struct ParamSpec {
+  std::string name;            // Hugging Face name, unique in the model
+  std::vector<int64_t> shape;  // at least one dimension; dimension 0 is the one that is sharded
+  Init init = Init::kNormal;
+  double init_std = 0.02;        // of kNormal, mean 0
+  bool decay = true;             // false: AdamW applies no weight decay (norms, biases)
+  int tensor_parallel_dim = -1;  // dimension that tensor parallelism splits; -1: replicated
+
+  int64_t rows() const { return shape.at(0); }
+  int64_t row_size() const {  // elements per row
+    int64_t n = 1;
+    for (size_t d = 1; d < shape.size(); ++d) n *= shape[d];
+    return n;
+  }
+  int64_t numel() const { return rows() * row_size(); }
+};
+
+// Parameters that are gathered, used and reduced together: a transformer block, or the root of the model.
+struct UnitSpec {
+  std::string name;
+  std::vector<ParamSpec> params;
+  // False for a unit whose backward follows its forward at once or whose parameters are used at both ends (root with
+  // tied embeddings): stage 3 then keeps it gathered between forward and backward.
+  bool reshard_after_forward = true;
+};
+
+struct RowRange {
+  int64_t lo = 0, hi = 0;
+  int64_t size() const { return hi - lo; }
+  friend bool operator==(const RowRange&, const RowRange&) = default;
+};
+
+// The shard rule: rank r of W owns rows [r*c, min(R, (r+1)*c)) with c = ceil(R/W); ranks past the end own none.
+inline RowRange ShardRows(int64_t rows, int rank, int world) {
+  const int64_t per_rank = (rows + world - 1) / world;
+  const int64_t lo = rank * per_rank < rows ? rank * per_rank : rows;
+  const int64_t hi = lo + per_rank < rows ? lo + per_rank : rows;
+  return {lo, hi};
+}
+
+}  // namespace trainyard::engine
