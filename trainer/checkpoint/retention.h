@@ -1,0 +1,25 @@
+// Which checkpoints stay. Every removal begins with a rename out of sight, so that a half-removed checkpoint is never
+// seen as one. Thread-safety: free functions; only the owner of the directory (fence.h) calls them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "trainer/checkpoint/file_system.h"
+#include "trainer/checkpoint/reader.h"
+
+namespace trainyard::checkpoint {
+
+// Keeps the newest `keep_last` valid checkpoints and everything newer than the oldest of them, removes the rest, but
+// never a step of `in_use`. Without a valid checkpoint nothing is removed. Returns the removed steps, oldest first.
+// Call it after Commit. Errors: kInvalidArgument when keep_last < 1; of the file system.
+Result<std::vector<int64_t>> Prune(const std::string& root, int64_t keep_last, const std::vector<int64_t>& in_use = {},
+                                   Check check = Check::kStructure, FileSystem& fs = PosixFileSystem());
+
+// Renames the checkpoints after `step` to `root/abandoned-<attempt>/`, for a job that resumes from an older step; they
+// stay on disk until a person removes them. Returns the steps moved, oldest first.
+Result<std::vector<int64_t>> AbandonLater(const std::string& root, int64_t step, int64_t attempt,
+                                          FileSystem& fs = PosixFileSystem());
+
+}  // namespace trainyard::checkpoint
