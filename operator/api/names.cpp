@@ -1,0 +1,85 @@
+#include "operator/api/names.h"
+
+#include <algorithm>
+#include <cctype>
+#include <numeric>
+
+#include "operator/base/ids.h"
+
+namespace trainyard::api {
+namespace {
+
+std::string Lower(std::string_view text) {
+  std::string out(text);
+  std::transform(out.begin(), out.end(), out.begin(), [](unsigned char c) { return std::tolower(c); });
+  return out;
+}
+
+// Levenshtein distance, one row at a time.
+size_t EditDistance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), 0);
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      size_t above = row[j];
+      row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      diagonal = above;
+    }
+  }
+  return row[b.size()];
+}
+
+}  // namespace
+
+Result<Strategy> ParseStrategy(std::string_view text) {
+  for (const auto& [value, name] : EnumNames<Strategy>::kAll) {
+    if (Lower(name) == Lower(text)) return value;
+  }
+  return Fail(ErrorCode::kInvalidArgument,
+              "'" + std::string(text) + "' is not a strategy: " + Suggest(text, AllNames<Strategy>()));
+}
+
+std::string PodName(std::string_view job_name, std::string_view job_uid, int64_t attempt, int64_t node_rank) {
+  return std::string(job_name) + "-" + ShortUid(job_uid) + "-" + std::to_string(attempt) + "-" +
+         std::to_string(node_rank);
+}
+
+std::string PodName(const TrainingJob& job, int64_t attempt, int64_t node_rank) {
+  return PodName(job.meta.name, job.meta.uid, attempt, node_rank);
+}
+
+std::string ServiceName(std::string_view job_name) { return "tj-" + std::string(job_name); }
+
+std::string ServiceName(const TrainingJob& job) { return ServiceName(job.meta.name); }
+
+bool IsDnsLabel(std::string_view text, size_t max_length) {
+  if (text.empty() || text.size() > max_length || text.front() == '-' || text.back() == '-') return false;
+  return std::all_of(text.begin(), text.end(),
+                     [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-'; });
+}
+
+std::optional<std::string> NearestName(std::string_view word, const std::vector<std::string_view>& candidates) {
+  // Distance grows with the product of the lengths: nobody means a name of ours by a very long word.
+  if (word.empty() || word.size() > 64) return std::nullopt;
+  std::optional<std::string> best;
+  size_t best_distance = std::max<size_t>(1, word.size() / 3) + 1;
+  for (std::string_view candidate : candidates) {
+    size_t distance = EditDistance(Lower(word), Lower(candidate));
+    if (distance < best_distance) {
+      best_distance = distance;
+      best = std::string(candidate);
+    }
+  }
+  return best;
+}
+
+std::string Suggest(std::string_view word, const std::vector<std::string_view>& candidates) {
+  if (auto nearest = NearestName(word, candidates)) return "did you mean '" + *nearest + "'?";
+  std::string list;
+  for (std::string_view candidate : candidates) list += (list.empty() ? "" : ", ") + std::string(candidate);
+  return "known are " + list;
+}
+
+}  // namespace trainyard::api

@@ -1,0 +1,93 @@
+// Names: enum values as the API spells them, names of a job's children, and the rules that names keep.
+// Thread-safety: pure functions.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "operator/api/training_job.h"
+#include "operator/base/error.h"
+
+namespace trainyard::api {
+
+// EnumNames<E>::kAll lists the values of E with their spelling in the API, in the order of declaration.
+template <typename E>
+struct EnumNames;
+
+#define TRAINYARD_ENUM_NAMES(E, N, ...)                                                 \
+  template <>                                                                           \
+  struct EnumNames<E> {                                                                 \
+    static constexpr std::array<std::pair<E, std::string_view>, N> kAll{{__VA_ARGS__}}; \
+  }
+
+TRAINYARD_ENUM_NAMES(Family, 1, {Family::kLlama, "Llama"});
+TRAINYARD_ENUM_NAMES(DataFormat, 2, {DataFormat::kText, "Text"}, {DataFormat::kTokens, "Tokens"});
+TRAINYARD_ENUM_NAMES(DeviceKind, 3, {DeviceKind::kAuto, "Auto"}, {DeviceKind::kCpu, "CPU"},
+                     {DeviceKind::kCuda, "CUDA"});
+TRAINYARD_ENUM_NAMES(Precision, 2, {Precision::kBf16, "BF16"}, {Precision::kFp32, "FP32"});
+TRAINYARD_ENUM_NAMES(ScheduleType, 2, {ScheduleType::kCosine, "Cosine"}, {ScheduleType::kConstant, "Constant"});
+TRAINYARD_ENUM_NAMES(Strategy, 5, {Strategy::kAuto, "Auto"}, {Strategy::kDdp, "DDP"}, {Strategy::kZero1, "ZeRO1"},
+                     {Strategy::kZero2, "ZeRO2"}, {Strategy::kFsdp, "FSDP"});
+TRAINYARD_ENUM_NAMES(NvLink, 3, {NvLink::kRequired, "Required"}, {NvLink::kPreferred, "Preferred"},
+                     {NvLink::kAny, "Any"});
+TRAINYARD_ENUM_NAMES(Resume, 3, {Resume::kLatest, "Latest"}, {Resume::kNever, "Never"}, {Resume::kStep, "Step"});
+TRAINYARD_ENUM_NAMES(Phase, 10, {Phase::kPending, "Pending"}, {Phase::kQueued, "Queued"}, {Phase::kPlacing, "Placing"},
+                     {Phase::kStarting, "Starting"}, {Phase::kRunning, "Running"}, {Phase::kResizing, "Resizing"},
+                     {Phase::kRecovering, "Recovering"}, {Phase::kSuspended, "Suspended"},
+                     {Phase::kSucceeded, "Succeeded"}, {Phase::kFailed, "Failed"});
+#undef TRAINYARD_ENUM_NAMES
+
+template <typename E>
+concept NamedEnum = requires { EnumNames<E>::kAll; };
+
+// The spelling in the API: ToString(Strategy::kZero1) is "ZeRO1".
+template <NamedEnum E>
+constexpr std::string_view ToString(E value) {
+  for (const auto& [known, name] : EnumNames<E>::kAll) {
+    if (known == value) return name;
+  }
+  return "Unknown";
+}
+
+// The reverse: FromString<Strategy>("ZeRO1"). Spelling counts, case included.
+template <NamedEnum E>
+constexpr std::optional<E> FromString(std::string_view text) {
+  for (const auto& [value, name] : EnumNames<E>::kAll) {
+    if (name == text) return value;
+  }
+  return std::nullopt;
+}
+
+// All spellings, in the order of declaration.
+template <NamedEnum E>
+std::vector<std::string_view> AllNames() {
+  std::vector<std::string_view> names;
+  for (const auto& [value, name] : EnumNames<E>::kAll) names.push_back(name);
+  return names;
+}
+
+// FromString for people: case does not count, the error lists what is known. Error: kInvalidArgument.
+Result<Strategy> ParseStrategy(std::string_view text);
+
+inline bool IsTerminal(Phase phase) { return phase == Phase::kSucceeded || phase == Phase::kFailed; }
+
+// Children of a job: "<job>-<4 hex of its UID>-<attempt>-<node rank>" and "tj-<job>".
+std::string PodName(const TrainingJob& job, int64_t attempt, int64_t node_rank);
+std::string ServiceName(const TrainingJob& job);
+// The same from the parts.
+std::string PodName(std::string_view job_name, std::string_view job_uid, int64_t attempt, int64_t node_rank);
+std::string ServiceName(std::string_view job_name);
+
+// A DNS label (RFC 1123): 1 to `max_length` lower-case letters, digits and '-', not at either end.
+bool IsDnsLabel(std::string_view text, size_t max_length = 63);
+
+// The candidate nearest to `word` by edit distance, if it is near enough to be meant; case alone always is.
+std::optional<std::string> NearestName(std::string_view word, const std::vector<std::string_view>& candidates);
+// "did you mean 'layers'?" or "known are a, b, c"; for error messages.
+std::string Suggest(std::string_view word, const std::vector<std::string_view>& candidates);
+
+}  // namespace trainyard::api

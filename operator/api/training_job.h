@@ -1,0 +1,282 @@
+// The TrainingJob (trainyard.dev/v1alpha1): what the user asks for and what the operator answers. Field names, nesting and
+// defaults equal crds/trainingjobs.yaml; a test holds the two equal. The minimal manifest means the defaults written here.
+// Thread-safety: plain values.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "operator/base/clock.h"
+
+namespace trainyard::api {
+
+inline constexpr const char* kGroup = "trainyard.dev";
+inline constexpr const char* kVersion = "v1alpha1";
+inline constexpr const char* kApiVersion = "trainyard.dev/v1alpha1";
+inline constexpr const char* kKind = "TrainingJob";
+inline constexpr const char* kPlural = "trainingjobs";
+// A job's name is a DNS label of at most this many characters, so that every child's name fits into 63.
+inline constexpr int kMaxNameLength = 45;
+
+// ---- spec ---------------------------------------------------------------------------------------------------
+
+enum class Family { kLlama };
+enum class DataFormat { kText, kTokens };
+enum class DeviceKind { kAuto, kCpu, kCuda };
+enum class Precision { kBf16, kFp32 };
+enum class ScheduleType { kCosine, kConstant };
+enum class Strategy { kAuto, kDdp, kZero1, kZero2, kFsdp };
+enum class NvLink { kRequired, kPreferred, kAny };
+enum class Resume { kLatest, kNever, kStep };
+
+struct Architecture {
+  Family family = Family::kLlama;
+  int64_t layers = 0;
+  int64_t hidden_size = 0;
+  int64_t attention_heads = 0;
+  int64_t kv_heads = 0;      // 0: attentionHeads
+  int64_t ffn_size = 0;      // 0: 8/3 of hiddenSize, rounded up to a multiple of 16
+  int64_t vocab_size = 0;    // 0: 256 for Text, required for Tokens
+  bool tied_embeddings = false;
+  int64_t max_positions = 0;  // 0: training.sequenceLength
+};
+
+struct Model {
+  std::string parameters;  // "7B"; empty when an architecture is given. Kept as text, read by ParseCount
+  std::optional<Architecture> architecture;
+};
+
+struct DataFile {
+  std::string volume;
+  std::string path;
+};
+
+struct Data {
+  DataFormat format = DataFormat::kText;
+  std::vector<DataFile> train;
+  std::vector<DataFile> validation;
+};
+
+struct Optimizer {
+  std::string name = "AdamW";
+  double learning_rate = 3e-4;
+  std::vector<double> betas = {0.9, 0.95};
+  double epsilon = 1e-8;
+  double weight_decay = 0.1;
+};
+
+struct Schedule {
+  ScheduleType type = ScheduleType::kCosine;
+  int64_t warmup_steps = 0;
+  double min_learning_rate_ratio = 0.1;
+};
+
+struct Evaluation {
+  int64_t every_steps = 0;  // 0: at the start and the end only
+  int64_t batches = 50;     // micro-batches of validation data per evaluation
+};
+
+struct Training {
+  DeviceKind device = DeviceKind::kAuto;
+  int64_t sequence_length = 4096;
+  int64_t global_batch_size = 512;  // sequences per optimizer step, the same at every GPU count
+  int64_t micro_batch_size = 0;     // 0: chosen by the plan
+  int64_t steps = 1000;
+  Precision precision = Precision::kBf16;
+  Optimizer optimizer;
+  Schedule schedule;
+  double gradient_clip_norm = 1.0;  // 0: no clipping
+  Evaluation evaluation;
+  int64_t seed = 1234;
+};
+
+struct Parallelism {
+  Strategy strategy = Strategy::kAuto;
+};
+
+struct Gpus {
+  int64_t count = 0;      // 0: sized from the model
+  int64_t min_count = 0;  // elastic range; 0: not elastic
+  int64_t max_count = 0;
+  int64_t per_node = 0;   // 0: chosen
+  std::vector<std::string> products;  // short names; empty: any that fits
+  NvLink nvlink = NvLink::kPreferred;
+  bool allow_overcommit = false;
+};
+
+struct Checkpoint {
+  std::string volume;
+  std::string path;  // empty: the job's name
+  int64_t every_steps = 500;  // spec.checkpoint.every.steps
+  int64_t keep_last = 3;
+  Resume resume = Resume::kLatest;
+  int64_t resume_step = 0;
+};
+
+struct Recovery {
+  int64_t max_user_restarts = 3;             // recovery.maxRestarts.user
+  int64_t max_infrastructure_restarts = 50;  // recovery.maxRestarts.infrastructure
+  int64_t max_grace_seconds = 1800;
+};
+
+struct Volume {
+  std::string name;
+  std::string claim_name;  // persistentVolumeClaim.claimName
+  std::string host_path;   // hostPath.path
+  bool empty_dir = false;  // emptyDir: {}
+};
+
+struct EnvVar {
+  std::string name;
+  std::string value;
+};
+
+struct Spec {
+  Model model;
+  std::optional<Data> data;
+  Training training;
+  Parallelism parallelism;
+  Gpus gpus;
+  std::optional<Checkpoint> checkpoint;
+  Recovery recovery;
+  bool suspend = false;
+  bool plan_only = false;
+  std::string image;                 // a user's own program instead of the bundled trainer
+  std::vector<std::string> command;
+  std::vector<std::string> args;
+  std::vector<EnvVar> env;
+  std::vector<Volume> volumes;
+
+  bool UsesBundledTrainer() const { return image.empty() && command.empty(); }
+};
+
+// ---- status -------------------------------------------------------------------------------------------------
+
+enum class Phase {
+  kPending,
+  kQueued,
+  kPlacing,
+  kStarting,
+  kRunning,
+  kResizing,
+  kRecovering,
+  kSuspended,
+  kSucceeded,
+  kFailed
+};
+
+struct Condition {
+  std::string type;    // Planned, Placed, Ready, Suspended, Complete, Failed, CheckpointHealthy
+  std::string status;  // True, False, Unknown
+  std::string reason;  // CamelCase
+  std::string message;
+  int64_t observed_generation = 0;
+  TimePoint last_transition_time;
+};
+
+// The frozen plan of a generation; bytes are per GPU.
+struct PlanStatus {
+  std::string strategy;  // DDP, ZeRO1, ZeRO2, FSDP
+  int64_t gpus = 0;
+  int64_t per_node = 0;
+  std::string product;
+  int64_t micro_batch_size = 0;
+  int64_t accumulation = 0;  // micro-batches per rank and step, rounded up
+  int64_t parameters = 0;
+  int64_t bytes_per_gpu = 0;
+  int64_t capacity_bytes = 0;
+  int64_t checkpoint_bytes = 0;
+  std::string why;
+  int64_t generation = 0;  // of the spec that this plan answers
+};
+
+struct PlacedNode {
+  std::string node;
+  int64_t gpus = 0;
+};
+
+// Where attempt `attempt` runs; index in `nodes` is the node rank.
+struct PlacementStatus {
+  std::vector<PlacedNode> nodes;
+  std::string domain;  // for people: "node local-0" or "rack-3"
+};
+
+// Written before the first delete of an intended stop, so that exits after it never count as failures.
+struct StopStatus {
+  std::string reason;  // Resize, Suspend, Deleted, Failed, Undo
+  int64_t attempt = 0;
+};
+
+struct Restarts {
+  int64_t user = 0;
+  int64_t infrastructure = 0;
+};
+
+struct Progress {
+  int64_t step = 0;
+  int64_t steps = 0;
+  std::optional<double> loss;
+  std::optional<double> validation_loss;
+  std::optional<double> initial_validation_loss;
+  std::optional<double> tokens_per_second;
+  std::optional<double> step_seconds;
+  std::string trainer_phase;             // contract::phase
+  std::optional<int64_t> resumed_from_step;
+  std::string parameter_hash;
+};
+
+struct CheckpointStatus {
+  int64_t step = 0;  // last durable
+  int64_t bytes = 0;
+  double seconds = 0;
+  std::string time;
+};
+
+struct JobStatus {
+  Phase phase = Phase::kPending;
+  std::string reason;  // one line for people
+  int64_t observed_generation = 0;
+  std::vector<Condition> conditions;
+  int64_t gpus = 0;       // of the live attempt; for /scale
+  std::string selector;   // for /scale
+  std::optional<PlanStatus> plan;
+  std::optional<PlacementStatus> placement;
+  int64_t attempt = 0;    // 0: none claimed yet
+  bool started = false;   // this attempt's pods may be un-gated (written before the first gate goes)
+  std::optional<StopStatus> stop;
+  Restarts restarts;
+  int64_t consecutive_failures = 0;        // for back-off; reset after a healthy period
+  std::optional<TimePoint> retry_after;    // no new attempt before
+  std::optional<TimePoint> placing_since;  // claim time of this attempt, for the gang deadline
+  std::optional<TimePoint> start_time;
+  std::optional<TimePoint> completion_time;
+  std::map<std::string, int64_t> excluded_nodes;  // node -> failures that it caused
+  std::optional<Progress> progress;
+  std::optional<CheckpointStatus> checkpoint;
+  std::vector<std::string> advice;
+};
+
+// ---- object ---------------------------------------------------------------------------------------------------
+
+struct Meta {
+  std::string ns = "default";
+  std::string name;
+  std::string uid;
+  std::string resource_version;
+  int64_t generation = 0;
+  std::optional<TimePoint> creation_time;
+  std::optional<TimePoint> deletion_time;
+  std::map<std::string, std::string> labels;
+  std::map<std::string, std::string> annotations;
+};
+
+struct TrainingJob {
+  Meta meta;
+  Spec spec;
+  JobStatus status;
+};
+
+}  // namespace trainyard::api
