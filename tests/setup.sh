@@ -1,0 +1,86 @@
+#!/usr/bin/env bash
+# Installs everything that building and testing Trainyard needs on a Debian 12 machine: Debian packages, LibTorch from the
+# Python wheel, and a Python environment for the checks that read our files with other people's code.
+# Safe to run again and to interrupt: each part is made aside, checked, and moved into place; what is in place is left alone.
+#
+#   TRAINYARD_CACHE   where LibTorch and the Python environment go (default: ~/.cache/trainyard)
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+cache=${TRAINYARD_CACHE:-$HOME/.cache/trainyard}
+
+say() { printf 'setup: %s\n' "$*"; }
+die() { printf 'setup: %s\n' "$*" >&2; exit 1; }
+
+# ---- Debian packages -------------------------------------------------------------------------------------
+packages=(
+  build-essential cmake ninja-build git ca-certificates python3 python3-pip python3-venv   # tools
+  ccache mold clang-format-19                                                              # speed and style
+  libcpprest-dev libboost-dev libssl-dev libyaml-cpp-dev libspdlog-dev libfmt-dev nlohmann-json3-dev
+  libexpected-dev libcli11-dev libxxhash-dev libgloo-dev                                   # libraries
+  libgtest-dev libgmock-dev libbenchmark-dev                                               # tests
+  bible-kjv                                                                                # real text to train on
+)
+missing=()
+for p in "${packages[@]}"; do
+  [ "$(dpkg-query -W -f='${db:Status-Status}' "$p" 2>/dev/null || true)" = installed ] || missing+=("$p")
+done
+if [ ${#missing[@]} -gt 0 ]; then
+  command -v apt-get >/dev/null || die "this script knows Debian 12 only; install by hand: ${missing[*]}"
+  root=()
+  [ "$(id -u)" = 0 ] || root=(sudo)
+  say "installing Debian packages: ${missing[*]}"
+  "${root[@]}" apt-get update -qq
+  DEBIAN_FRONTEND=noninteractive "${root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+fi
+
+# ---- LibTorch 2.11.0 from the wheel, with the two CUDA run-time libraries that libtorch_cpu.so names -----------
+# The wheel for Python 3.11 is taken whatever Python is here: only its C++ half is used.
+libtorch="$cache/libtorch-2.11.0"
+wheels=(
+  "torch==2.11.0 7aa2f9bbc6d4595ba72138026b2074be1233186150e9292865e04b7a63b8c67a"
+  "nvidia-cuda-runtime==13.0.96 7f82250d7782aa23b6cfe765ecc7db554bd3c2870c43f3d1821f1d18aebf0548"
+  "nvidia-cuda-cupti==13.0.85 4eb01c08e859bf924d222250d2e8f8b8ff6d3db4721288cf35d14252a4d933c8"
+)
+torch_ready() {
+  [ -f "$libtorch/.complete" ] && [ -s "$libtorch/torch/lib/libtorch_cpu.so" ] && [ -d "$libtorch/torch/include/ATen" ] &&
+    [ "$(stat -c %s "$libtorch/torch/lib/libtorch_cpu.so")" = "$(cat "$libtorch/.complete")" ]
+}
+if ! torch_ready; then
+  mkdir -p "$cache/wheels"
+  exec 9>"$cache/.lock"
+  flock 9   # two set-ups at once: the second waits and finds the work done
+fi
+if ! torch_ready; then
+  requirements=$(mktemp)
+  trap 'rm -f "$requirements"' EXIT
+  for w in "${wheels[@]}"; do printf '%s --hash=sha256:%s\n' "${w% *}" "${w##* }"; done >"$requirements"
+  say "fetching LibTorch 2.11.0 (540 MB, once, into $cache)"
+  # A wheel that is already there with the right hash is not fetched again; a broken one is replaced.
+  python3 -m pip download --quiet --disable-pip-version-check --no-deps --require-hashes --only-binary=:all: \
+    --python-version 3.11 --implementation cp --abi cp311 --abi none \
+    --platform manylinux_2_28_x86_64 --platform manylinux_2_25_x86_64 --platform manylinux2014_x86_64 \
+    --platform manylinux_2_17_x86_64 --dest "$cache/wheels" --requirement "$requirements" ||
+    die "LibTorch could not be fetched: is a Python package index reachable? Run tests/setup.sh again to go on"
+  say "unpacking LibTorch"
+  rm -rf "$libtorch" "$libtorch".part.*
+  part=$(mktemp -d "$libtorch.part.XXXXXX")
+  python3 - "$cache/wheels" "$part" <<'PY'
+import pathlib, sys, zipfile
+source, target = map(pathlib.Path, sys.argv[1:])
+for pattern in ("torch-2.11.0-*.whl", "nvidia_cuda_runtime-13.0.96-*.whl", "nvidia_cuda_cupti-13.0.85-*.whl"):
+    wheel, = source.glob(pattern)
+    with zipfile.ZipFile(wheel) as z:
+        z.extractall(target)
+PY
+  stat -c %s "$part/torch/lib/libtorch_cpu.so" >"$part/.complete"
+  mv "$part" "$libtorch"
+  rm -rf "$cache/wheels"
+fi
+torch_ready || die "LibTorch in $libtorch is damaged: remove that directory and run tests/setup.sh again"
+
+# ---- Python for the checks that open our checkpoints with other people's code ----------------------------------
+if [ -x "$here/python/setup.sh" ]; then
+  "$here/python/setup.sh"
+fi
+
+say "ready"
