@@ -1,0 +1,57 @@
+// The reconciler: caches of jobs, pods, nodes and services feed a work queue of jobs; per job it asks lifecycle::Decide
+// what to do, writes status first (with the resource version that was read), then acts, then tells. It holds no state
+// that matters: a new one on the same cluster goes on where the old one stopped. Thread-safety: all members from any
+// thread; Start() once.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "operator/cluster/cluster.h"
+#include "operator/cluster/progress.h"
+#include "operator/lifecycle/lifecycle.h"
+
+namespace trainyard::controller {
+
+using DecideFunction = std::function<lifecycle::Decision(const lifecycle::Input&, const lifecycle::Options&)>;
+
+struct ControllerOptions {
+  std::string ns;  // namespace of the jobs; empty: all. Pods and nodes are always watched cluster-wide
+  int workers = 2;
+  int parallel_creates = 8;  // pods created at once per job
+  lifecycle::Options lifecycle;
+  DecideFunction decide = lifecycle::Decide;
+};
+
+struct ControllerCounters {
+  uint64_t reconciles = 0;
+  uint64_t failures = 0;
+  uint64_t status_writes = 0;
+  uint64_t actions = 0;
+  uint64_t conflicts = 0;
+  uint64_t events = 0;
+};
+
+class Controller {
+ public:
+  Controller(cluster::Cluster& cluster, cluster::ProgressSource& progress, const Clock& clock,
+             ControllerOptions options);
+  ~Controller();  // Stop()
+  Controller(const Controller&) = delete;
+  Controller& operator=(const Controller&) = delete;
+
+  // Starts the caches and, once they are filled, the workers. Error: kDeadlineExceeded when a cache does not fill in
+  // `sync_timeout`, naming it and the last error of its list.
+  Status Start(Milliseconds sync_timeout = Milliseconds(30'000));
+  // Stops the workers after the calls under way, then the caches. Jobs and pods stay as they are.
+  void Stop();
+  ControllerCounters counters() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace trainyard::controller
