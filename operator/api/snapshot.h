@@ -21,16 +21,16 @@ struct PodSnapshot {
   std::string name;
   std::string uid;
   std::string resource_version;
-  std::string owner_uid;  // UID of the controlling TrainingJob; empty for foreign pods
-  std::string job_uid;    // label trainyard.dev/job-uid
-  int64_t attempt = 0;    // label trainyard.dev/attempt
-  int64_t node_rank = -1;  // label trainyard.dev/node-rank
-  bool gated = false;      // carries our scheduling gate
+  std::string owner_uid;      // UID of the controlling TrainingJob; empty for foreign pods
+  std::string job_uid;        // label trainyard.dev/job-uid
+  int64_t attempt = 0;        // label trainyard.dev/attempt
+  int64_t node_rank = -1;     // label trainyard.dev/node-rank
+  bool gated = false;         // carries our scheduling gate
   bool foreign_gate = false;  // carries a gate of someone else
-  std::string pinned_node;  // from our required node affinity
-  std::string node;         // spec.nodeName, empty until bound
+  std::string pinned_node;    // from our required node affinity
+  std::string node;           // spec.nodeName, empty until bound
   PodPhase phase = PodPhase::kPending;
-  bool deleting = false;    // has a deletionTimestamp
+  bool deleting = false;  // has a deletionTimestamp
   bool ready = false;
   // Container `trainer`, once terminated.
   std::optional<int> exit_code;
@@ -38,7 +38,7 @@ struct PodSnapshot {
   std::string reason;               // pod or waiting reason: Evicted, UnexpectedAdmissionError, ImagePullBackOff ...
   std::string message;
   std::string ip;
-  int64_t gpus = 0;               // requested, as the scheduler counts them
+  int64_t gpus = 0;                         // requested, as the scheduler counts them
   std::map<std::string, int64_t> requests;  // every resource in base units (cpu in milli)
   std::optional<TimePoint> creation_time;
   std::optional<TimePoint> start_time;

@@ -1,6 +1,6 @@
-// The TrainingJob (trainyard.dev/v1alpha1): what the user asks for and what the operator answers. Field names, nesting and
-// defaults equal crds/trainingjobs.yaml; a test holds the two equal. The minimal manifest means the defaults written here.
-// Thread-safety: plain values.
+// The TrainingJob (trainyard.dev/v1alpha1): what the user asks for and what the operator answers. Field names, nesting
+// and defaults equal crds/trainingjobs.yaml; a test holds the two equal. The minimal manifest means the defaults
+// written here. Thread-safety: plain values.
 #pragma once
 
 #include <cstdint>
@@ -37,9 +37,9 @@ struct Architecture {
   int64_t layers = 0;
   int64_t hidden_size = 0;
   int64_t attention_heads = 0;
-  int64_t kv_heads = 0;      // 0: attentionHeads
-  int64_t ffn_size = 0;      // 0: 8/3 of hiddenSize, rounded up to a multiple of 16
-  int64_t vocab_size = 0;    // 0: 256 for Text, required for Tokens
+  int64_t kv_heads = 0;    // 0: attentionHeads
+  int64_t ffn_size = 0;    // 0: 8/3 of hiddenSize, rounded up to a multiple of 16
+  int64_t vocab_size = 0;  // 0: 256 for Text, required for Tokens
   bool tied_embeddings = false;
   int64_t max_positions = 0;  // 0: training.sequenceLength
 };
@@ -101,7 +101,7 @@ struct Gpus {
   int64_t count = 0;      // 0: sized from the model
   int64_t min_count = 0;  // elastic range; 0: not elastic
   int64_t max_count = 0;
-  int64_t per_node = 0;   // 0: chosen
+  int64_t per_node = 0;               // 0: chosen
   std::vector<std::string> products;  // short names; empty: any that fits
   NvLink nvlink = NvLink::kPreferred;
   bool allow_overcommit = false;
@@ -109,7 +109,7 @@ struct Gpus {
 
 struct Checkpoint {
   std::string volume;
-  std::string path;  // empty: the job's name
+  std::string path;           // empty: the job's name
   int64_t every_steps = 500;  // spec.checkpoint.every.steps
   int64_t keep_last = 3;
   Resume resume = Resume::kLatest;
@@ -144,7 +144,7 @@ struct Spec {
   Recovery recovery;
   bool suspend = false;
   bool plan_only = false;
-  std::string image;                 // a user's own program instead of the bundled trainer
+  std::string image;  // a user's own program instead of the bundled trainer
   std::vector<std::string> command;
   std::vector<std::string> args;
   std::vector<EnvVar> env;
@@ -223,7 +223,7 @@ struct Progress {
   std::optional<double> initial_validation_loss;
   std::optional<double> tokens_per_second;
   std::optional<double> step_seconds;
-  std::string trainer_phase;             // contract::phase
+  std::string trainer_phase;  // contract::phase
   std::optional<int64_t> resumed_from_step;
   std::string parameter_hash;
 };
@@ -240,12 +240,12 @@ struct JobStatus {
   std::string reason;  // one line for people
   int64_t observed_generation = 0;
   std::vector<Condition> conditions;
-  int64_t gpus = 0;       // of the live attempt; for /scale
-  std::string selector;   // for /scale
+  int64_t gpus = 0;      // of the live attempt; for /scale
+  std::string selector;  // for /scale
   std::optional<PlanStatus> plan;
   std::optional<PlacementStatus> placement;
-  int64_t attempt = 0;    // 0: none claimed yet
-  bool started = false;   // this attempt's pods may be un-gated (written before the first gate goes)
+  int64_t attempt = 0;   // 0: none claimed yet
+  bool started = false;  // this attempt's pods may be un-gated (written before the first gate goes)
   std::optional<StopStatus> stop;
   Restarts restarts;
   int64_t consecutive_failures = 0;        // for back-off; reset after a healthy period

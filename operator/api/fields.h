@@ -1,0 +1,268 @@
+// The fields of a TrainingJob, listed once: JsonReader and JsonWriter both walk these lists, so that reading and
+// writing cannot drift apart. Private to the room. Thread-safety: pure functions.
+//
+// An archive A offers: a(name, value) for numbers, flags, strings, enums, lists, maps, optionals and structs listed
+// here; a.Group(name, body) for an object that has no struct of its own; a.OptionalGroup(name, present, body), written
+// only if `present`; a.Presence(name, flag) for an empty object whose presence is the flag; a.Count(name, text) for
+// int-or-string; a.PreciseTime(name, time) for a time with milliseconds.
+#pragma once
+
+#include <concepts>
+#include <type_traits>
+
+#include "operator/api/training_job.h"
+
+namespace trainyard::api {
+
+// T itself for reading, const T for writing.
+template <typename V, typename T>
+concept Of = std::same_as<std::remove_const_t<V>, T>;
+
+template <typename A, Of<Architecture> V>
+void Fields(A& a, V& v) {
+  a("family", v.family);
+  a("layers", v.layers);
+  a("hiddenSize", v.hidden_size);
+  a("attentionHeads", v.attention_heads);
+  a("kvHeads", v.kv_heads);
+  a("ffnSize", v.ffn_size);
+  a("vocabSize", v.vocab_size);
+  a("tiedEmbeddings", v.tied_embeddings);
+  a("maxPositions", v.max_positions);
+}
+
+template <typename A, Of<Model> V>
+void Fields(A& a, V& v) {
+  a.Count("parameters", v.parameters);
+  a("architecture", v.architecture);
+}
+
+template <typename A, Of<DataFile> V>
+void Fields(A& a, V& v) {
+  a("volume", v.volume);
+  a("path", v.path);
+}
+
+template <typename A, Of<Data> V>
+void Fields(A& a, V& v) {
+  a("format", v.format);
+  a("train", v.train);
+  a("validation", v.validation);
+}
+
+template <typename A, Of<Optimizer> V>
+void Fields(A& a, V& v) {
+  a("name", v.name);
+  a("learningRate", v.learning_rate);
+  a("betas", v.betas);
+  a("epsilon", v.epsilon);
+  a("weightDecay", v.weight_decay);
+}
+
+template <typename A, Of<Schedule> V>
+void Fields(A& a, V& v) {
+  a("type", v.type);
+  a("warmupSteps", v.warmup_steps);
+  a("minLearningRateRatio", v.min_learning_rate_ratio);
+}
+
+template <typename A, Of<Evaluation> V>
+void Fields(A& a, V& v) {
+  a("everySteps", v.every_steps);
+  a("batches", v.batches);
+}
+
+template <typename A, Of<Training> V>
+void Fields(A& a, V& v) {
+  a("device", v.device);
+  a("sequenceLength", v.sequence_length);
+  a("globalBatchSize", v.global_batch_size);
+  a("microBatchSize", v.micro_batch_size);
+  a("steps", v.steps);
+  a("precision", v.precision);
+  a("optimizer", v.optimizer);
+  a("schedule", v.schedule);
+  a("gradientClipNorm", v.gradient_clip_norm);
+  a("evaluation", v.evaluation);
+  a("seed", v.seed);
+}
+
+template <typename A, Of<Parallelism> V>
+void Fields(A& a, V& v) {
+  a("strategy", v.strategy);
+}
+
+template <typename A, Of<Gpus> V>
+void Fields(A& a, V& v) {
+  a("count", v.count);
+  a("minCount", v.min_count);
+  a("maxCount", v.max_count);
+  a("perNode", v.per_node);
+  a("products", v.products);
+  a("nvlink", v.nvlink);
+  a("allowOvercommit", v.allow_overcommit);
+}
+
+template <typename A, Of<Checkpoint> V>
+void Fields(A& a, V& v) {
+  a("volume", v.volume);
+  a("path", v.path);
+  a.Group("every", [&](auto& every) { every("steps", v.every_steps); });
+  a("keepLast", v.keep_last);
+  a("resume", v.resume);
+  a("resumeStep", v.resume_step);
+}
+
+template <typename A, Of<Recovery> V>
+void Fields(A& a, V& v) {
+  a.Group("maxRestarts", [&](auto& restarts) {
+    restarts("user", v.max_user_restarts);
+    restarts("infrastructure", v.max_infrastructure_restarts);
+  });
+  a("maxGraceSeconds", v.max_grace_seconds);
+}
+
+template <typename A, Of<Volume> V>
+void Fields(A& a, V& v) {
+  a("name", v.name);
+  a.OptionalGroup("persistentVolumeClaim", !v.claim_name.empty(),
+                  [&](auto& claim) { claim("claimName", v.claim_name); });
+  a.OptionalGroup("hostPath", !v.host_path.empty(), [&](auto& host) { host("path", v.host_path); });
+  a.Presence("emptyDir", v.empty_dir);
+}
+
+template <typename A, Of<EnvVar> V>
+void Fields(A& a, V& v) {
+  a("name", v.name);
+  a("value", v.value);
+}
+
+template <typename A, Of<Spec> V>
+void Fields(A& a, V& v) {
+  a("model", v.model);
+  a("data", v.data);
+  a("training", v.training);
+  a("parallelism", v.parallelism);
+  a("gpus", v.gpus);
+  a("checkpoint", v.checkpoint);
+  a("recovery", v.recovery);
+  a("suspend", v.suspend);
+  a("planOnly", v.plan_only);
+  a("image", v.image);
+  a("command", v.command);
+  a("args", v.args);
+  a("env", v.env);
+  a("volumes", v.volumes);
+}
+
+template <typename A, Of<Condition> V>
+void Fields(A& a, V& v) {
+  a("type", v.type);
+  a("status", v.status);
+  a("reason", v.reason);
+  a("message", v.message);
+  a("observedGeneration", v.observed_generation);
+  a("lastTransitionTime", v.last_transition_time);
+}
+
+template <typename A, Of<PlanStatus> V>
+void Fields(A& a, V& v) {
+  a("strategy", v.strategy);
+  a("gpus", v.gpus);
+  a("perNode", v.per_node);
+  a("product", v.product);
+  a("microBatchSize", v.micro_batch_size);
+  a("accumulation", v.accumulation);
+  a("parameters", v.parameters);
+  a("bytesPerGPU", v.bytes_per_gpu);
+  a("capacityBytes", v.capacity_bytes);
+  a("checkpointBytes", v.checkpoint_bytes);
+  a("why", v.why);
+  a("generation", v.generation);
+}
+
+template <typename A, Of<PlacedNode> V>
+void Fields(A& a, V& v) {
+  a("node", v.node);
+  a("gpus", v.gpus);
+}
+
+template <typename A, Of<PlacementStatus> V>
+void Fields(A& a, V& v) {
+  a("nodes", v.nodes);
+  a("domain", v.domain);
+}
+
+template <typename A, Of<StopStatus> V>
+void Fields(A& a, V& v) {
+  a("reason", v.reason);
+  a("attempt", v.attempt);
+}
+
+template <typename A, Of<Restarts> V>
+void Fields(A& a, V& v) {
+  a("user", v.user);
+  a("infrastructure", v.infrastructure);
+}
+
+template <typename A, Of<Progress> V>
+void Fields(A& a, V& v) {
+  a("step", v.step);
+  a("steps", v.steps);
+  a("loss", v.loss);
+  a("validationLoss", v.validation_loss);
+  a("initialValidationLoss", v.initial_validation_loss);
+  a("tokensPerSecond", v.tokens_per_second);
+  a("stepSeconds", v.step_seconds);
+  a("trainerPhase", v.trainer_phase);
+  a("resumedFromStep", v.resumed_from_step);
+  a("parameterHash", v.parameter_hash);
+}
+
+template <typename A, Of<CheckpointStatus> V>
+void Fields(A& a, V& v) {
+  a("step", v.step);
+  a("bytes", v.bytes);
+  a("seconds", v.seconds);
+  a("time", v.time);
+}
+
+template <typename A, Of<JobStatus> V>
+void Fields(A& a, V& v) {
+  a("phase", v.phase);
+  a("reason", v.reason);
+  a("observedGeneration", v.observed_generation);
+  a("conditions", v.conditions);
+  a("gpus", v.gpus);
+  a("selector", v.selector);
+  a("plan", v.plan);
+  a("placement", v.placement);
+  a("attempt", v.attempt);
+  a("started", v.started);
+  a("stop", v.stop);
+  a("restarts", v.restarts);
+  a("consecutiveFailures", v.consecutive_failures);
+  a.PreciseTime("retryAfter", v.retry_after);
+  a.PreciseTime("placingSince", v.placing_since);
+  a("startTime", v.start_time);
+  a("completionTime", v.completion_time);
+  a("excludedNodes", v.excluded_nodes);
+  a("progress", v.progress);
+  a("checkpoint", v.checkpoint);
+  a("advice", v.advice);
+}
+
+template <typename A, Of<Meta> V>
+void Fields(A& a, V& v) {
+  a("name", v.name);
+  a("namespace", v.ns);
+  a("uid", v.uid);
+  a("resourceVersion", v.resource_version);
+  a("generation", v.generation);
+  a("creationTimestamp", v.creation_time);
+  a("deletionTimestamp", v.deletion_time);
+  a("labels", v.labels);
+  a("annotations", v.annotations);
+}
+
+}  // namespace trainyard::api
