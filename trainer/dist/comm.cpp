@@ -1,0 +1,243 @@
+#include "trainer/dist/comm.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace trainyard::dist {
+namespace {
+
+// For calls that need no backend.
+class DoneWork final : public Work {
+ public:
+  void Wait() override {}
+};
+
+WorkPtr Done() { return std::make_unique<DoneWork>(); }
+
+void CopyTo(const at::Tensor& out, const at::Tensor& in) {
+  if (!out.is_same(in) && out.numel() > 0) {
+    at::NoGradGuard no_grad;
+    out.view({-1}).copy_(in.view({-1}));
+  }
+}
+
+}  // namespace
+
+std::string_view CallName(Call call) {
+  constexpr std::string_view kNames[kCallKinds] = {"AllGather", "ReduceScatter", "AllReduce", "AllToAll",
+                                                   "Broadcast", "Send",          "Recv",      "Barrier"};
+  return kNames[static_cast<int>(call)];
+}
+
+Comm::Comm(int rank, int size, std::string name) : rank_(rank), size_(size), name_(std::move(name)) {}
+
+std::string Comm::Describe(Call call, const CallOptions& options) const {
+  std::string text = "comm " + name_ + ", rank " + std::to_string(rank_) + " of " + std::to_string(size_) + ": " +
+                     std::string(CallName(call));
+  if (!options.label.empty()) {
+    text += " '" + options.label + "'";
+  }
+  return text;
+}
+
+void Comm::Misuse(Call call, const CallOptions& options, const std::string& what) const {
+  throw CommError(CommError::Kind::kUsage, Describe(call, options) + ": " + what);
+}
+
+CallOptions Comm::Prepare(Call call, CallOptions options, int64_t bytes) {
+  if (aborted_.load()) {
+    throw CommError(CommError::Kind::kAborted, Describe(call, options) + ": the group was aborted before");
+  }
+  if (options.deadline.count() <= 0) {
+    options.deadline = default_deadline_;
+  }
+  payload_[static_cast<int>(call)].fetch_add(bytes, std::memory_order_relaxed);
+  return options;
+}
+
+// A 1-d alias of `t` outside autograd and with its own version counter: what backends work on.
+at::Tensor Comm::Flat(Call call, const CallOptions& options, const at::Tensor& t) const {
+  if (!t.defined() || !t.is_contiguous()) {
+    Misuse(call, options, "the tensor must be defined and contiguous");
+  }
+  return t.variable_data().view({-1});
+}
+
+void Comm::CheckPair(Call call, const CallOptions& options, const at::Tensor& larger, const at::Tensor& smaller,
+                     int64_t factor) const {
+  if (larger.scalar_type() != smaller.scalar_type()) {
+    Misuse(call, options, "out and in are of different types");
+  }
+  if (larger.numel() != factor * smaller.numel()) {
+    Misuse(call, options,
+           "tensors of " + std::to_string(larger.numel()) + " and " + std::to_string(smaller.numel()) +
+               " elements, where the first must be " + std::to_string(factor) + " times the second");
+  }
+}
+
+void Comm::CheckReduce(Call call, const CallOptions& options, const at::Tensor& t, Reduce reduce) const {
+  const at::ScalarType type = t.scalar_type();
+  const bool fits = reduce == Reduce::kInt64
+                        ? type == at::kLong
+                        : type == at::kFloat || type == at::kDouble || type == at::kBFloat16 || type == at::kHalf;
+  if (!fits) {
+    Misuse(call, options, std::string("no such sum of ") + c10::toString(type) + " tensors");
+  }
+}
+
+void Comm::CheckPeer(Call call, const CallOptions& options, int peer) const {
+  if (peer < 0 || peer >= size_) {
+    Misuse(call, options, "there is no rank " + std::to_string(peer));
+  }
+}
+
+WorkPtr Comm::AllGather(at::Tensor out, at::Tensor in, CallOptions options) {
+  out = Flat(Call::kAllGather, options, out);
+  in = Flat(Call::kAllGather, options, in);
+  CheckPair(Call::kAllGather, options, out, in, size_);
+  if (size_ == 1 || in.numel() == 0) {
+    CopyTo(out, in);
+    return Done();
+  }
+  options = Prepare(Call::kAllGather, std::move(options), static_cast<int64_t>(out.nbytes()));
+  return DoAllGather(std::move(out), std::move(in), std::move(options));
+}
+
+WorkPtr Comm::ReduceScatter(at::Tensor out, at::Tensor in, Reduce reduce, CallOptions options) {
+  out = Flat(Call::kReduceScatter, options, out);
+  in = Flat(Call::kReduceScatter, options, in);
+  CheckPair(Call::kReduceScatter, options, in, out, size_);
+  CheckReduce(Call::kReduceScatter, options, in, reduce);
+  if (size_ == 1 || out.numel() == 0) {
+    CopyTo(out, in);
+    return Done();
+  }
+  options = Prepare(Call::kReduceScatter, std::move(options), static_cast<int64_t>(in.nbytes()));
+  return DoReduceScatter(std::move(out), std::move(in), reduce, std::move(options));
+}
+
+WorkPtr Comm::AllReduce(at::Tensor t, Reduce reduce, CallOptions options) {
+  t = Flat(Call::kAllReduce, options, t);
+  CheckReduce(Call::kAllReduce, options, t, reduce);
+  if (size_ == 1 || t.numel() == 0) {
+    return Done();
+  }
+  options = Prepare(Call::kAllReduce, std::move(options), static_cast<int64_t>(t.nbytes()));
+  return DoAllReduce(std::move(t), reduce, std::move(options));
+}
+
+WorkPtr Comm::AllToAll(at::Tensor out, at::Tensor in, CallOptions options) {
+  out = Flat(Call::kAllToAll, options, out);
+  in = Flat(Call::kAllToAll, options, in);
+  CheckPair(Call::kAllToAll, options, out, in, 1);
+  if (in.numel() % size_ != 0) {
+    Misuse(Call::kAllToAll, options, std::to_string(in.numel()) + " elements do not divide by the ranks");
+  }
+  if (size_ == 1 || in.numel() == 0) {
+    CopyTo(out, in);
+    return Done();
+  }
+  options = Prepare(Call::kAllToAll, std::move(options), static_cast<int64_t>(in.nbytes()));
+  return DoAllToAll(std::move(out), std::move(in), std::move(options));
+}
+
+WorkPtr Comm::Broadcast(at::Tensor t, int root, CallOptions options) {
+  t = Flat(Call::kBroadcast, options, t);
+  CheckPeer(Call::kBroadcast, options, root);
+  if (size_ == 1 || t.numel() == 0) {
+    return Done();
+  }
+  options = Prepare(Call::kBroadcast, std::move(options), static_cast<int64_t>(t.nbytes()));
+  return DoBroadcast(std::move(t), root, std::move(options));
+}
+
+WorkPtr Comm::Send(at::Tensor t, int to, int tag, CallOptions options) {
+  t = Flat(Call::kSend, options, t);
+  CheckPeer(Call::kSend, options, to);
+  if (to == rank_ || tag < 0 || tag >= 1 << 15) {
+    Misuse(Call::kSend, options, "a rank does not send to itself, and tags are 0 to 32767");
+  }
+  if (t.numel() == 0) {
+    return Done();
+  }
+  options = Prepare(Call::kSend, std::move(options), static_cast<int64_t>(t.nbytes()));
+  return DoSend(std::move(t), to, tag, std::move(options));
+}
+
+WorkPtr Comm::Recv(at::Tensor t, int from, int tag, CallOptions options) {
+  t = Flat(Call::kRecv, options, t);
+  CheckPeer(Call::kRecv, options, from);
+  if (from == rank_ || tag < 0 || tag >= 1 << 15) {
+    Misuse(Call::kRecv, options, "a rank does not receive from itself, and tags are 0 to 32767");
+  }
+  if (t.numel() == 0) {
+    return Done();
+  }
+  options = Prepare(Call::kRecv, std::move(options), static_cast<int64_t>(t.nbytes()));
+  return DoRecv(std::move(t), from, tag, std::move(options));
+}
+
+void Comm::Barrier(CallOptions options) {
+  if (size_ > 1) {
+    options = Prepare(Call::kBarrier, std::move(options), 0);
+    DoBarrier(std::move(options))->Wait();
+  }
+}
+
+std::unique_ptr<Comm> Comm::Split(int color, int key, CallOptions options) {
+  const int sequence = splits_++;
+  if (options.label.empty()) {
+    options.label = "split of " + name_;
+  }
+  // Everyone learns everyone's color and key; the groups follow without another message.
+  at::Tensor mine = at::tensor({static_cast<int64_t>(color), static_cast<int64_t>(key)}, at::kLong);
+  at::Tensor all = at::empty({size_, 2}, at::kLong);
+  AllGather(all, mine, options)->Wait();
+  if (color < 0) {
+    return nullptr;
+  }
+  const auto table = all.accessor<int64_t, 2>();
+  std::vector<int> members;
+  for (int r = 0; r < size_; ++r) {
+    if (table[r][0] == color) {
+      members.push_back(r);
+    }
+  }
+  std::stable_sort(members.begin(), members.end(), [&](int a, int b) { return table[a][1] < table[b][1]; });
+  if (options.deadline.count() <= 0) {
+    options.deadline = default_deadline_;
+  }
+  std::unique_ptr<Comm> group = DoSplit(members, color, sequence, options);
+  group->set_default_deadline(default_deadline_);
+  return group;
+}
+
+void Comm::Abort() {
+  if (!aborted_.exchange(true) && size_ > 1) {
+    DoAbort();
+  }
+}
+
+Status Comm::Close(std::chrono::milliseconds deadline) {
+  if (size_ == 1 || aborted_.load()) {
+    return {};
+  }
+  try {
+    Barrier({deadline, "close"});
+  } catch (const CommError& e) {
+    Abort();
+    return Fail(e.kind() == CommError::Kind::kDeadline ? ErrorCode::kDeadlineExceeded : ErrorCode::kUnavailable,
+                e.what());
+  }
+  return {};
+}
+
+int64_t Comm::payload_bytes() const {
+  int64_t sum = 0;
+  for (const auto& bytes : payload_) {
+    sum += bytes.load(std::memory_order_relaxed);
+  }
+  return sum;
+}
+
+}  // namespace trainyard::dist

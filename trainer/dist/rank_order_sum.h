@@ -1,0 +1,14 @@
+// Sums whose bits depend on nothing but the values: rank 0 first, then 1, and so on, element by element.
+// Thread-safety: pure.
+#pragma once
+
+#include <ATen/ATen.h>
+
+namespace trainyard::dist {
+
+// out [n] = parts[0] + parts[1] + ... for `parts` [W*n], in rank order. float, double and int64 add in their own type
+// (int64 modulo 2^64); bfloat16 and half add in float and round once at the end. Contiguous CPU tensors of one type;
+// `out` may be one of the parts. Throws c10::Error for another type.
+void RankOrderSum(const at::Tensor& out, const at::Tensor& parts, int world);
+
+}  // namespace trainyard::dist
