@@ -1,0 +1,96 @@
+// The life of a TrainingJob as one pure function: (job, its pods, nodes, progress, now) -> status, actions, events.
+// No I/O, no clock, no memory but the job's own status. Rules: docs/lifecycle.md. Thread-safety: pure functions.
+//
+// Protocol with the controller, on which the safety of everything rests:
+// 1. Read the job, then build the Input. If the Decision says `refresh_pods`, list this job's pods from the API server
+//    itself (not from a cache) AFTER the job was read, set `pods` and `pods_fresh`, and decide again with the same job.
+// 2. Write `status` if it differs, with the resourceVersion of the job that was decided on. On conflict do nothing
+//    else: read again.
+// 3. Then run `actions` in order (creates may run in parallel), then send `events`.
+// Whatever an action relies on is in the status of the same decision: a claim before its pods are created, a new
+// `ungated_at` before gates go, a stop before the first delete. So a deposed leader's late actions are harmless: its
+// status write fails first, or its preconditions (UID, attempt label) do.
+// A create answered "already exists" is a success if that object has the same owner UID and attempt label, else the
+// action failed; a delete or un-gate that does not find the UID is a success. Other failures: stop, decide again later.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "operator/api/snapshot.h"
+#include "operator/api/training_job.h"
+#include "operator/base/backoff.h"
+#include "operator/base/clock.h"
+#include "operator/placement/yard.h"
+
+namespace trainyard::lifecycle {
+
+struct Input {
+  api::TrainingJob job;
+  std::vector<api::PodSnapshot> pods;  // all pods labelled with this job's UID, any attempt
+  bool pods_fresh = false;             // `pods` was listed from the API server after `job` was read
+  std::vector<api::NodeSnapshot> nodes;
+  std::vector<api::PodSnapshot> all_pods;        // of the whole cluster, for the ledger; may include `pods`
+  std::vector<placement::Booking> other_claims;  // ClaimsOf every other job
+  bool service_exists = false;
+  // What rank 0 of attempt `progress_attempt` last said of itself; ignored unless that is the live attempt.
+  std::optional<api::Progress> progress;
+  std::optional<api::CheckpointStatus> checkpoint;
+  int64_t progress_attempt = 0;
+  TimePoint now;
+};
+
+struct Options {
+  placement::YardOptions yard;
+  std::string trainer_image = "trainyard-trainer:latest";          // for jobs without their own image
+  std::vector<std::string> launch_command = {"trainyard-launch"};  // of the bundled trainer's container
+  int64_t cpu_milli_per_gpu = 1000;                                // requested by each pod, so that none is BestEffort
+  int64_t memory_bytes_per_gpu = 2ll << 30;
+  Milliseconds gang_deadline{60'000};            // from claim to all pods existing, and from un-gating to all bound
+  Milliseconds startup_deadline{600'000};        // for containers that wait for an image or a configuration
+  Milliseconds ungate_retry{5'000};              // gates still seen after this are taken off again
+  Milliseconds pod_termination_timeout{60'000};  // an unreachable node's pods are gone after this
+  Milliseconds healthy_period{600'000};          // running this long resets back-off and forgives nodes by one
+  Milliseconds grow_after{300'000};              // an elastic job runs this long before it grows back
+  Milliseconds progress_interval{30'000};        // progress is copied to status no more often than this
+  Milliseconds placement_retry{30'000};          // fallback look at a job that waits for room
+  Backoff backoff;                               // between attempts
+};
+
+struct Action {
+  enum class Kind { kCreateService, kCreatePod, kUngatePod, kDeletePod, kDeleteAllPods, kDeleteService };
+  Kind kind = Kind::kCreatePod;
+  nlohmann::json object;       // for creates: the whole Kubernetes object
+  std::string name;            // of the object; empty for kDeleteAllPods
+  std::string uid;             // precondition of kUngatePod and kDeletePod
+  int64_t attempt = 0;         // of the pod; kDeleteAllPods selects by job UID and this attempt label
+  int64_t grace_seconds = -1;  // -1: the pod's own
+};
+
+struct Event {
+  std::string type;  // Normal, Warning
+  std::string reason;
+  std::string message;
+};
+
+struct Decision {
+  api::JobStatus status;
+  bool refresh_pods = false;  // see the protocol above; when set there are no actions that depend on it
+  std::vector<Action> actions;
+  std::vector<Event> events;
+  std::optional<Milliseconds> requeue_after;  // decide again after this even if nothing happens
+};
+
+// Total: never fails. Every problem becomes status.
+Decision Decide(const Input& input, const Options& options);
+
+// The bookings of a job's live attempt, for the ledger of the other jobs; empty when terminal or nothing is claimed.
+std::vector<placement::Booking> ClaimsOf(const api::TrainingJob& job);
+
+bool IsTerminal(api::Phase phase);
+
+}  // namespace trainyard::lifecycle

@@ -1,0 +1,27 @@
+// The Kubernetes objects of an attempt: one pod per node, created gated and pinned, and the headless Service of node
+// rank 0. Pure. Thread-safety: pure functions.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "operator/api/training_job.h"
+#include "operator/lifecycle/lifecycle.h"
+
+namespace trainyard::lifecycle {
+
+// The pod of node rank `node_rank` of attempt job.status.attempt, from job.status.placement and job.status.plan, both
+// of which must be set. It carries our gate, a required node affinity on metadata.name, restartPolicy Never, the
+// environment and labels of trainer/contract, and the resolved job as an annotation.
+nlohmann::json BuildPod(const api::TrainingJob& job, int64_t node_rank, const Options& options);
+
+// Headless, publishes not-ready addresses, selects node rank 0 only.
+nlohmann::json BuildService(const api::TrainingJob& job);
+
+// What a pod with `gpus` GPUs asks for besides them, in base units (cpu in milli).
+std::map<std::string, int64_t> PodResources(int64_t gpus, const Options& options);
+
+}  // namespace trainyard::lifecycle

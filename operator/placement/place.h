@@ -1,0 +1,44 @@
+// The choice of nodes for a whole gang: one node, else one domain, else the fewest domains, best fit at each level, so
+// that small jobs fill broken nodes and whole nodes stay whole. All or nothing. Rank order is contiguous by domain.
+// Pure and deterministic. Thread-safety: pure functions.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "operator/api/training_job.h"
+#include "operator/base/error.h"
+#include "operator/placement/yard.h"
+
+namespace trainyard::placement {
+
+struct GangRequest {
+  std::string job_uid;
+  int64_t gpus = 0;
+  int64_t per_node = 0;               // GPUs of each pod; divides `gpus`
+  std::vector<std::string> products;  // short names; empty: any. One gang never mixes products
+  api::NvLink nvlink = api::NvLink::kPreferred;
+  std::map<std::string, int64_t> excluded_nodes;  // node -> failures; avoided while anything better fits
+  std::map<std::string, int64_t> pod_resources;   // what each pod asks besides GPUs, base units (cpu in milli)
+  bool own_counted_free = false;                  // count what job_uid holds now as free: for a resize
+};
+
+struct GangPlacement {
+  std::vector<std::string> nodes;  // index is the node rank
+  std::string product;
+  std::string domain;  // for people: "node a", "rack-3", "NVLink clique ...", "2 domains: rack-1, rack-2"
+  std::string why;     // one line
+};
+
+// Errors: kInvalidArgument for a request that makes no sense; kResourceExhausted when it fits nowhere now, with the
+// numbers: "needs 16 GPUs of one NVLink domain; largest free domain has 12 (rack-3)".
+Result<GangPlacement> Place(const Yard& yard, const GangRequest& request);
+
+// How often the ring over `nodes` (in rank order, last to first included) crosses a border of domain level `level`.
+// The order of Place has the minimum: the number of domains if more than one, else 0. Source: the ring that NCCL
+// builds over nodes in order of first rank.
+int64_t RingCrossings(const Yard& yard, const std::vector<std::string>& nodes, size_t level);
+
+}  // namespace trainyard::placement

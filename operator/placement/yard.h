@@ -1,0 +1,82 @@
+// The yard: what a scheduler must know of every node, and the ledger of who holds which GPUs.
+// Supply is allocatable, never capacity or labels; what is held is the larger of a live attempt's claim and its own
+// unfinished pods, plus everybody else's scheduled unfinished pods, so that no GPU is counted twice or forgotten.
+// Pure. Thread-safety: a built Yard is immutable; const access from any thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "operator/api/snapshot.h"
+#include "operator/sizing/plan.h"
+
+namespace trainyard::placement {
+
+// GPUs of one node held by one attempt of one job.
+struct Booking {
+  std::string job_uid;
+  int64_t attempt = 0;
+  std::string node;
+  int64_t gpus = 0;
+};
+
+// How the GPUs of a node are linked, as far as labels can tell.
+enum class LinkClass { kPcie, kNvSwitchNode, kNvLinkMultiNode };
+
+struct YardOptions {
+  // Label keys of the topology, far to near, for example {"topology.kubernetes.io/zone", "example.com/rack"}. The
+  // path of a node ends at the first key that is missing or empty: unknown is never "the same place".
+  std::vector<std::string> topology_keys;
+  // Conditions that make a node unfit for new gangs: type -> the bad status. Sources differ in polarity.
+  std::map<std::string, std::string> bad_conditions = DefaultBadConditions();
+  // Taint keys that our pods tolerate.
+  std::vector<std::string> tolerated_taints = {"nvidia.com/gpu"};
+
+  static std::map<std::string, std::string> DefaultBadConditions();
+};
+
+struct YardNode {
+  std::string name;
+  std::string product;     // short name of the catalogue; the label itself when the catalogue does not know it
+  int64_t memory_mib = 0;  // per GPU; the label, else the catalogue
+  LinkClass link = LinkClass::kPcie;
+  std::string clique;             // nvidia.com/gpu.clique, whole; empty outside multi-node NVLink
+  std::vector<std::string> path;  // values of topology_keys, far to near
+  int64_t usable = 0;             // whole GPUs advertised now; 0 when shared or sliced
+  int64_t used = 0;
+  int64_t free = 0;                               // max(0, usable - used)
+  std::map<std::string, int64_t> free_resources;  // other allocatable resources less what unfinished pods ask
+  std::map<std::string, int64_t> used_by_job;     // job UID -> GPUs of `used` held by our jobs
+  std::map<std::string, std::map<std::string, int64_t>> resources_by_job;  // the same for other resources
+  std::string ineligible;  // why no new gang may come here; empty: eligible
+
+  bool Eligible() const { return ineligible.empty(); }
+};
+
+class Yard {
+ public:
+  // `all_pods` are the pods of the whole cluster, `claims` the placements of every live attempt (of every job of
+  // ours, the deciding one included).
+  static Yard Build(const std::vector<api::NodeSnapshot>& nodes, const std::vector<api::PodSnapshot>& all_pods,
+                    const std::vector<Booking>& claims, const YardOptions& options);
+
+  // In the order of the path, then clique, then natural order of the name: the order of ranks.
+  const std::vector<YardNode>& nodes() const { return nodes_; }
+  const YardNode* Find(std::string_view name) const;
+  // Eligible nodes grouped by product, memory and size, whatever is running on them: what a plan may count on.
+  std::vector<sizing::ProductSupply> Supply() const;
+
+ private:
+  std::vector<YardNode> nodes_;
+  std::unordered_map<std::string, size_t> index_;
+};
+
+// "node-2" before "node-10": digits compare as numbers.
+bool NaturalLess(std::string_view a, std::string_view b);
+
+}  // namespace trainyard::placement
