@@ -244,10 +244,12 @@ void Fields(A& a, V& v) {
   a("consecutiveFailures", v.consecutive_failures);
   a.PreciseTime("retryAfter", v.retry_after);
   a.PreciseTime("placingSince", v.placing_since);
+  a.PreciseTime("ungatedAt", v.ungated_at);
   a("startTime", v.start_time);
   a("completionTime", v.completion_time);
   a("excludedNodes", v.excluded_nodes);
   a("progress", v.progress);
+  a.PreciseTime("progressTime", v.progress_time);
   a("checkpoint", v.checkpoint);
   a("advice", v.advice);
 }

@@ -251,10 +251,12 @@ struct JobStatus {
   int64_t consecutive_failures = 0;        // for back-off; reset after a healthy period
   std::optional<TimePoint> retry_after;    // no new attempt before
   std::optional<TimePoint> placing_since;  // claim time of this attempt, for the gang deadline
+  std::optional<TimePoint> ungated_at;     // last decision to take gates off; a new value fences late ones out
   std::optional<TimePoint> start_time;
   std::optional<TimePoint> completion_time;
   std::map<std::string, int64_t> excluded_nodes;  // node -> failures that it caused
   std::optional<Progress> progress;
+  std::optional<TimePoint> progress_time;  // when progress was last copied here; limits how often
   std::optional<CheckpointStatus> checkpoint;
   std::vector<std::string> advice;
 };
