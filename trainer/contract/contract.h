@@ -40,6 +40,9 @@ inline constexpr const char* kEnvTerminationLog = "TRAINYARD_TERMINATION_LOG";
 inline constexpr std::string_view kDefaultTerminationLog = "/dev/termination-log";
 // Token that POST requests to the launcher must carry ("Authorization: Bearer ..."); unset: POST is refused.
 inline constexpr const char* kEnvToken = "TRAINYARD_TOKEN";
+// Seconds between the stop signal and SIGKILL for the ranks; a few less than the pod's grace period.
+inline constexpr const char* kEnvGraceSeconds = "TRAINYARD_GRACE_SECONDS";
+inline constexpr int kDefaultGraceSeconds = 25;
 // This pod's own IP, to which Gloo binds.
 inline constexpr const char* kEnvPodIp = "POD_IP";
 

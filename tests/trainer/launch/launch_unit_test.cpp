@@ -1,0 +1,147 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "trainer/contract/contract.h"
+#include "trainer/launch/line_tail.h"
+#include "trainer/launch/outcome.h"
+#include "trainer/launch/plan.h"
+#include "trainer/launch/status_server.h"
+
+namespace trainyard::launch {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+Result<Plan> PlanOf(const std::map<std::string, std::string>& env, const std::vector<std::string>& arguments = {}) {
+  return ReadPlan(
+      [&env](const char* name) {
+        const auto it = env.find(name);
+        return it == env.end() ? nullptr : it->second.c_str();
+      },
+      arguments, "/opt/trainyard-trainer");
+}
+
+TEST(Plan, DefaultsToOneProcessHere) {
+  auto plan = PlanOf({});
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_EQ(plan->world_size(), 1);
+  EXPECT_EQ(plan->master_addr, "127.0.0.1");
+  EXPECT_EQ(plan->status_host, "127.0.0.1");
+  EXPECT_THAT(plan->command, ElementsAre("/opt/trainyard-trainer"));
+}
+
+TEST(Plan, RanksFollowTheNode) {
+  auto plan = PlanOf(
+      {{"NNODES", "3"}, {"NODE_RANK", "2"}, {"NPROC_PER_NODE", "4"}, {"MASTER_ADDR", "m"}, {"POD_IP", "10.0.0.9"}},
+      {"--", "python3", "--", "x.py"});
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_THAT(plan->command, ElementsAre("python3", "--", "x.py"));
+  EXPECT_EQ(plan->status_host, "");
+  std::map<std::string, std::string> rank;
+  for (const auto& [name, value] : RankEnvironment(*plan, 1, 7)) rank[name] = value;
+  EXPECT_EQ(rank["RANK"], "9");
+  EXPECT_EQ(rank["LOCAL_RANK"], "1");
+  EXPECT_EQ(rank["WORLD_SIZE"], "12");
+  EXPECT_EQ(rank["TRAINYARD_ROUND"], "7");
+}
+
+TEST(Plan, NamesEveryProblemAtOnce) {
+  auto plan =
+      PlanOf({{"NNODES", "2"}, {"NODE_RANK", "2"}, {"NPROC_PER_NODE", "many"}, {"TRAINYARD_STATUS_PORT", "99999"}});
+  ASSERT_FALSE(plan);
+  for (const char* part :
+       {"NODE_RANK: 2", "NPROC_PER_NODE: 'many'", "MASTER_ADDR: missing", "TRAINYARD_STATUS_PORT: 99999"}) {
+    EXPECT_THAT(plan.error().message, HasSubstr(part));
+  }
+  plan = PlanOf({{"NPROC_PER_NODE", "2"}, {"WORLD_SIZE", "3"}});
+  ASSERT_FALSE(plan);
+  EXPECT_THAT(plan.error().message, HasSubstr("WORLD_SIZE: 3"));
+}
+
+TEST(LineTail, CutsLinesAndKeepsTheLast) {
+  std::vector<std::string> out;
+  LineTail tail("[rank 3] ", [&](const std::string& line) { out.push_back(line); });
+  tail.Append("one\ntw");
+  tail.Append("o\n\n");
+  tail.Append("three");
+  EXPECT_THAT(out, ElementsAre("[rank 3] one\n", "[rank 3] two\n", "[rank 3] \n"));
+  tail.Finish();
+  tail.Finish();
+  EXPECT_EQ(out.size(), 4u);
+  EXPECT_EQ(tail.Message(), "one\ntwo\nthree");
+  tail.Append("trainyard-trainer: rank 3: disk full\nnoise of a library\n");
+  EXPECT_EQ(tail.Message(), "trainyard-trainer: rank 3: disk full");
+}
+
+TEST(LineTail, BoundsEndlessLines) {
+  size_t bytes = 0, lines = 0;
+  LineTail tail("", [&](const std::string& line) {
+    bytes += line.size() - 1;
+    ++lines;
+    EXPECT_LE(line.size(), LineTail::kMaxLine + 1);
+  });
+  tail.Append(std::string(100'000, 'x'));
+  tail.Finish();
+  EXPECT_EQ(bytes, 100'000u);
+  EXPECT_EQ(lines, 7u);
+}
+
+TEST(Judge, TheFirstFailingRankSpeaks) {
+  EXPECT_EQ(Judge({{0, 0}, {1, 0}}).exit_code, 0);
+  EXPECT_EQ(Judge({{0, 10}, {1, 10}}).exit_code, contract::kExitStopped);
+  const Outcome first = Judge({{2, 10}, {1, 5, 0, false, "disk full"}, {0, 3, 0, false, "later"}});
+  EXPECT_EQ(first.exit_code, 5);
+  EXPECT_EQ(first.rank, 1);
+  EXPECT_EQ(first.message, "disk full");
+}
+
+TEST(Judge, EchoesAndOwnSignalsGiveWay) {
+  const RankExit echo{0, contract::kExitCommunication, 0, false, "peer lost"};
+  EXPECT_EQ(Judge({echo, {1, 7, 0, false, "out of memory"}}).exit_code, 7);
+  EXPECT_EQ(Judge({echo, {1, 137, 9, true, ""}}).exit_code, contract::kExitCommunication);
+  EXPECT_EQ(Judge({{1, 143, 15, true, ""}, echo}).rank, 0);
+  const Outcome killed = Judge({{3, 137, 9, false, "step 7"}, echo});
+  EXPECT_EQ(killed.exit_code, 137);
+  EXPECT_EQ(killed.signal, 9);
+  EXPECT_THAT(killed.message, HasSubstr("rank 3 was killed by signal 9"));
+  EXPECT_THAT(killed.message, HasSubstr("step 7"));
+}
+
+TEST(Termination, FitsAndStaysJson) {
+  for (const std::string& piece :
+       {std::string("x"), std::string("\"\n"), std::string("\xe4\xbd\xa0"), std::string("\xff")}) {
+    std::string message;
+    while (message.size() < 20'000) message += piece;
+    const std::string text = TerminationJson({5, 1, 0, message}, 12, std::nullopt);
+    EXPECT_LE(text.size(), 4096u);
+    const auto json = nlohmann::json::parse(text);
+    EXPECT_EQ(json["class"], "Storage");
+    EXPECT_EQ(json["step"], 12);
+    EXPECT_FALSE(json.contains("checkpointStep"));
+    EXPECT_GT(json["message"].get<std::string>().size(), 300u);
+  }
+}
+
+TEST(StatusJson, HidesWhatAnEarlierRoundWrote) {
+  Plan plan;
+  plan.job_uid = "u";
+  const View view{"Running", 2, {{0, 41, std::nullopt}, {1, 42, 3}}};
+  auto json = nlohmann::json::parse(StatusJson(plan, view, R"({"round": 1, "phase": "Training", "step": 9})"));
+  EXPECT_EQ(json["phase"], "Starting");
+  EXPECT_EQ(json["step"], 9);
+  EXPECT_EQ(json["round"], 2);
+  EXPECT_EQ(json["launcher"]["ranks"][0]["pid"], 41);
+  EXPECT_EQ(json["launcher"]["ranks"][1]["exitCode"], 3);
+  json = nlohmann::json::parse(StatusJson(plan, view, R"({"round": 2, "phase": "Training"})"));
+  EXPECT_EQ(json["phase"], "Training");
+  for (const char* broken : {"", "{", "[1]", "null"}) {
+    EXPECT_EQ(nlohmann::json::parse(StatusJson(plan, view, broken))["phase"], "Starting") << broken;
+  }
+}
+
+}  // namespace
+}  // namespace trainyard::launch
