@@ -1,6 +1,7 @@
-// Bytes that one rank's engine really holds, term by term. Thread-safety: plain value.
+// Bytes that one rank's engine really holds, term by term. Thread-safety: plain values.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 namespace trainyard::engine {
@@ -18,6 +19,15 @@ struct MemoryReport {
   int64_t peak_total = 0;
 
   int64_t total() const { return params + gradients + master + optimizer + buffers; }
+
+  // Books `bytes` (negative: released) on one of the terms above and moves the peaks.
+  void Book(int64_t MemoryReport::* term, int64_t bytes) {
+    this->*term += bytes;
+    peak_params = std::max(peak_params, params);
+    peak_gradients = std::max(peak_gradients, gradients);
+    peak_buffers = std::max(peak_buffers, buffers);
+    peak_total = std::max(peak_total, total());
+  }
 };
 
 }  // namespace trainyard::engine

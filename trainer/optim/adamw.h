@@ -25,8 +25,12 @@ struct AdamWOptions {
 void AdamWUpdate(const at::Tensor& param, const at::Tensor& grad, const at::Tensor& exp_avg,
                  const at::Tensor& exp_avg_sq, const AdamWOptions& options, double lr, double grad_scale, int64_t step);
 
+// Sum of squares in fp64 of a contiguous float or double tensor; the same bits for the same values.
+double SumSquares(const at::Tensor& x);
+
 // Factor for gradients of global L2 norm `norm` so that it is at most max_norm: min(1, max_norm / (norm + 1e-6)).
 // max_norm <= 0 means no clipping: 1.
+// A norm that is not finite gives 1 or 0: callers check for it first.
 double ClipFactor(double norm, double max_norm);
 
 }  // namespace trainyard::optim

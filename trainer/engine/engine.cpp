@@ -1,0 +1,217 @@
+// Forward, backward and update of the engine. State for checkpoints and figures is in state.cpp.
+#include "trainer/engine/engine.h"
+
+#include <stdexcept>
+
+#include "trainer/device/device.h"
+#include "trainer/engine/engine_impl.h"
+
+namespace trainyard::engine {
+namespace {
+
+// Runs after autograd has added a parameter's gradient up: once per backward pass, however often it was used.
+class GradientHook final : public torch::autograd::FunctionPostHook {
+ public:
+  explicit GradientHook(std::function<void()> fn) : fn_(std::move(fn)) {}
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
+                                            const torch::autograd::variable_list& /*inputs*/) override {
+    fn_();
+    return outputs;
+  }
+
+ private:
+  std::function<void()> fn_;
+};
+
+Layout MakeLayout(device::Device& device, dist::Comm& comm, const EngineOptions& options, MemoryReport* memory) {
+  if (options.stage < 0 || options.stage > 3) throw std::invalid_argument("engine: stage must be 0, 1, 2 or 3");
+  if (options.compute_dtype != at::kFloat && options.compute_dtype != at::kBFloat16 &&
+      options.compute_dtype != at::kDouble) {
+    throw std::invalid_argument("engine: compute type must be float, bfloat16 or double");
+  }
+  Layout layout;
+  layout.device = &device;
+  layout.comm = &comm;
+  layout.memory = memory;
+  layout.stage = options.stage;
+  layout.world = comm.size();
+  layout.rank = comm.rank();
+  layout.owners = options.stage == 0 ? 1 : layout.world;
+  layout.owner = options.stage == 0 ? 0 : layout.rank;
+  layout.compute = options.compute_dtype;
+  layout.master = options.compute_dtype == at::kDouble ? at::kDouble : at::kFloat;
+  layout.frees = options.stage == 3 && layout.world > 1;
+  layout.aliased = layout.compute == layout.master && !layout.frees;
+  return layout;
+}
+
+std::vector<std::unique_ptr<Unit>> MakeUnits(const Layout& layout, std::vector<UnitSpec> specs, uint64_t seed) {
+  std::vector<std::unique_ptr<Unit>> units;
+  for (UnitSpec& spec : specs) units.push_back(std::make_unique<Unit>(layout, std::move(spec), seed));
+  return units;
+}
+
+}  // namespace
+
+Engine::Impl::Impl(device::Device& device, dist::Comm& comm, std::vector<UnitSpec> specs, EngineOptions opts)
+    : options(opts),
+      layout(MakeLayout(device, comm, opts, &memory)),
+      units(MakeUnits(layout, std::move(specs), opts.seed)),
+      reducer(layout, units, opts.max_inflight_reduces) {
+  for (size_t u = 0; u < units.size(); ++u) {
+    for (size_t i = 0; i < units[u]->params().size(); ++i) {
+      Parameter& p = units[u]->params()[i];
+      p.accumulator = torch::autograd::impl::grad_accumulator(p.full);
+      p.accumulator->add_post_hook(std::make_unique<GradientHook>([this, u, i] {
+        if (reducer.Take(static_cast<int>(u), static_cast<int>(i))) UnitDone(static_cast<int>(u));
+      }));
+    }
+  }
+}
+
+void Engine::Impl::UnitDone(int u) {
+  units[u]->Reshard();
+  reducer.Complete(u);
+}
+
+// Forward order of the previous pass tells what to gather next. A pass starts over when its first unit comes again with
+// nothing open, so that evaluation passes need no marks.
+void Engine::Impl::Enter(int u) {
+  if (open_units == 0 && !forward.empty() && u == forward.front() &&
+      (forward.size() >= recorded.size() || recorded[forward.size()] != u)) {
+    EndPass();
+  }
+  const size_t position = forward.size();
+  forward.push_back(u);
+  ++open_units;
+  matches = matches && position < recorded.size() && recorded[position] == u;
+}
+
+void Engine::Impl::EndPass() {
+  recorded = std::move(forward);
+  forward.clear();
+  matches = true;
+  open_units = 0;
+}
+
+void Engine::Impl::PreBackward(size_t use) {
+  Unit& unit = *units[uses[use]];
+  unit.UnshardAsync();
+  unit.WaitUnshard();
+  // Before this unit's reduction is queued, else a backend with one queue would not overlap it.
+  if (options.prefetch && use > 0) units[uses[use - 1]]->UnshardAsync();
+}
+
+Engine::Engine(device::Device& device, dist::Comm& shard, std::vector<UnitSpec> units, EngineOptions options)
+    : impl_(std::make_unique<Impl>(device, shard, std::move(units), options)) {}
+Engine::~Engine() = default;
+
+const at::Tensor& Engine::Param(int unit, int index) const {
+  const Unit& u = *impl_->units[unit];
+  TORCH_CHECK(u.full(), "engine: parameters of ", u.spec().name, " are read outside PreForward and PostForward");
+  return u.params()[index].full;
+}
+
+void Engine::PreForward(int unit) {
+  Impl& s = *impl_;
+  s.Enter(unit);
+  s.units[unit]->UnshardAsync();
+  s.units[unit]->WaitUnshard();
+  if (s.options.prefetch && s.matches && s.forward.size() < s.recorded.size()) {
+    s.units[s.recorded[s.forward.size()]]->UnshardAsync();
+  }
+}
+
+at::Tensor Engine::PostForward(int unit, at::Tensor y) {
+  Impl& s = *impl_;
+  --s.open_units;
+  if (!s.layout.frees) return y;
+  Unit& u = *s.units[unit];
+  const bool graph = at::GradMode::is_enabled() && y.requires_grad();
+  if (!graph) {
+    u.Reshard();
+    return y;
+  }
+  const size_t use = s.uses.size();
+  s.uses.push_back(unit);
+  // The last unit of the pass is the first that backward needs.
+  const bool last = s.matches && s.forward.size() == s.recorded.size();
+  if (u.spec().reshard_after_forward && !last) u.Reshard();
+  // A hook on the output runs right before the backward of what made it: an identity node without the node.
+  y.register_hook([impl = impl_.get(), use](const at::Tensor& grad) {
+    impl->PreBackward(use);
+    return grad;
+  });
+  return y;
+}
+
+void Engine::BeginStep() {
+  impl_->reducer.BeginStep();
+  impl_->uses.clear();
+}
+
+void Engine::Backward(at::Tensor loss_sum, bool last_micro_batch) {
+  Impl& s = *impl_;
+  s.reducer.BeginMicroBatch(last_micro_batch);
+  loss_sum.backward();
+  at::NoGradGuard no_grad;
+  // Units with unused parameters, in an order that all ranks share.
+  for (int u = 0; u < static_cast<int>(s.units.size()); ++u) {
+    if (s.reducer.Pending(u)) s.UnitDone(u);
+  }
+  for (auto& unit : s.units) unit->Reshard();  // gathered by a prefetch that nothing used
+  s.uses.clear();
+  s.EndPass();
+}
+
+void Engine::FinishBackward() {
+  at::NoGradGuard no_grad;
+  impl_->reducer.Finish();
+}
+
+double Engine::GradNorm(double scale) {
+  Impl& s = *impl_;
+  at::NoGradGuard no_grad;
+  std::vector<double> sums;
+  for (size_t u = 0; u < s.units.size(); ++u) {
+    for (size_t i = 0; i < s.units[u]->params().size(); ++i) {
+      sums.push_back(optim::SumSquares(GradRows(static_cast<int>(u), static_cast<int>(i))));
+    }
+  }
+  const auto count = static_cast<int64_t>(sums.size());
+  at::Tensor all = at::empty({s.layout.world, count}, at::kDouble);
+  all[s.layout.rank].copy_(at::from_blob(sums.data(), {count}, at::kDouble));
+  if (s.layout.world > 1) {
+    at::Tensor device_all = all.to(s.layout.device->torch());
+    const at::Tensor mine = device_all[s.layout.rank].clone();
+    s.layout.comm->AllGather(device_all, mine, {.label = "gradient norm"})->Wait();
+    all = device_all.to(at::kCPU);
+  }
+  const double* value = all.const_data_ptr<double>();
+  double total = 0.0;
+  for (int64_t i = 0; i < count; ++i) {
+    double parameter = 0.0;
+    for (int r = 0; r < s.layout.world; ++r) parameter += value[r * count + i];
+    total += parameter;
+  }
+  return std::abs(scale) * std::sqrt(total);
+}
+
+void Engine::Step(const optim::AdamWOptions& options, double lr, double grad_scale, int64_t step) {
+  Impl& s = *impl_;
+  at::NoGradGuard no_grad;
+  for (auto& unit : s.units) unit->Invalidate();
+  optim::AdamWOptions no_decay = options;
+  no_decay.weight_decay = 0.0;
+  for (size_t u = 0; u < s.units.size(); ++u) {
+    auto& params = s.units[u]->params();
+    for (size_t i = 0; i < params.size(); ++i) {
+      Parameter& p = params[i];
+      if (p.own.size() == 0) continue;
+      optim::AdamWUpdate(p.master, s.reducer.Owned(static_cast<int>(u), static_cast<int>(i)), p.exp_avg, p.exp_avg_sq,
+                         p.spec.decay ? options : no_decay, lr, grad_scale, step);
+    }
+  }
+}
+
+}  // namespace trainyard::engine
