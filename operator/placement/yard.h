@@ -68,11 +68,14 @@ class Yard {
   // In the order of the path, then clique, then natural order of the name: the order of ranks.
   const std::vector<YardNode>& nodes() const { return nodes_; }
   const YardNode* Find(std::string_view name) const;
+  // Length of the longest path.
+  size_t path_levels() const { return path_levels_; }
   // Eligible nodes grouped by product, memory and size, whatever is running on them: what a plan may count on.
   std::vector<sizing::ProductSupply> Supply() const;
 
  private:
   std::vector<YardNode> nodes_;
+  size_t path_levels_ = 0;
   std::unordered_map<std::string, size_t> index_;
 };
 

@@ -1,0 +1,123 @@
+#include "operator/placement/eligibility.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "operator/sizing/gpu_catalogue.h"
+
+namespace trainyard::placement {
+namespace {
+
+constexpr const char* kLabelProduct = "nvidia.com/gpu.product";
+constexpr const char* kLabelGkeProduct = "cloud.google.com/gke-accelerator";
+constexpr const char* kLabelMemory = "nvidia.com/gpu.memory";
+constexpr const char* kLabelClique = "nvidia.com/gpu.clique";
+constexpr const char* kLabelSharing = "nvidia.com/gpu.sharing-strategy";
+constexpr const char* kLabelMigState = "nvidia.com/mig.config.state";
+
+std::string Label(const api::NodeSnapshot& node, const char* key) {
+  auto it = node.labels.find(key);
+  return it == node.labels.end() ? std::string() : it->second;
+}
+
+LinkClass LinkOf(const sizing::GpuProduct* product, const std::string& clique) {
+  if (!clique.empty()) return LinkClass::kNvLinkMultiNode;
+  if (product == nullptr) return LinkClass::kPcie;
+  // Simulated GPUs share one memory, which is as near as it gets. A rack product without a clique label has not joined
+  // its multi-node fabric: only its own node counts.
+  return product->HasNvlinkInNode() || product->Simulated() ? LinkClass::kNvSwitchNode : LinkClass::kPcie;
+}
+
+// Why the GPUs of the node cannot be handed out whole; empty when they can.
+std::string NotWhole(const api::NodeSnapshot& node, const std::string& label) {
+  std::string sharing = Label(node, kLabelSharing);
+  if (!sharing.empty() && sharing != "none") return "GPUs are shared (" + sharing + ")";
+  if (label.ends_with("-SHARED")) return "GPUs are shared";
+  if (label.find("-MIG-") != std::string::npos) return "GPUs are cut into MIG slices";
+  return "";
+}
+
+std::string BadTaint(const api::NodeSnapshot& node, const YardOptions& options) {
+  for (const api::Taint& taint : node.taints) {
+    if (taint.effect != "NoSchedule" && taint.effect != "NoExecute") continue;
+    const auto& tolerated = options.tolerated_taints;
+    // Our toleration is for NoSchedule; NoExecute of the same key would evict the pods.
+    if (taint.effect == "NoSchedule" && std::find(tolerated.begin(), tolerated.end(), taint.key) != tolerated.end()) {
+      continue;
+    }
+    return "taint " + taint.key + (taint.value.empty() ? "" : "=" + taint.value) + ":" + taint.effect;
+  }
+  return "";
+}
+
+std::string BadCondition(const api::NodeSnapshot& node, const YardOptions& options) {
+  for (const auto& [type, status] : node.conditions) {
+    auto it = options.bad_conditions.find(type);
+    if (it != options.bad_conditions.end() && it->second == status) return "condition " + type + "=" + status;
+  }
+  return "";
+}
+
+std::string WhyIneligible(const api::NodeSnapshot& node, const YardNode& seen, const std::string& not_whole,
+                          const YardOptions& options) {
+  if (node.deleting) return "being deleted";
+  if (!node.ready) return "not ready";
+  if (node.unschedulable) return "cordoned";
+  if (!not_whole.empty()) return not_whole;
+  std::string mig = Label(node, kLabelMigState);
+  if (!mig.empty() && mig != "success") return "MIG is being reconfigured (" + mig + ")";
+  if (std::string taint = BadTaint(node, options); !taint.empty()) return taint;
+  if (std::string condition = BadCondition(node, options); !condition.empty()) return condition;
+  if (seen.usable == 0) return std::string("advertises no ") + api::kGpuResource;
+  return "";
+}
+
+}  // namespace
+
+std::map<std::string, std::string> YardOptions::DefaultBadConditions() {
+  std::map<std::string, std::string> bad;
+  for (const char* type : {"GpuMemWatch",          "GpuThermalWatch",
+                           "GpuPcieWatch",         "GpuPowerWatch",
+                           "GpuInforomWatch",      "GpuSmWatch",
+                           "GpuNvlinkWatch",       "GpuMcuWatch",
+                           "GpuPmuWatch",          "GpuDriverWatch",
+                           "SysLogsXIDError",      "SysLogsSXIDError",
+                           "SysLogsGPUFallenOff",  "NVSwitchFatalError",
+                           "NVSwitchDown",         "DCGMError",
+                           "CSPMaintenance",       "GPUMissing",
+                           "NVLinkStatusInactive", "XIDErrors",
+                           "IBLinkFlapping",       "UnhealthyNvidiaDevicePlugin"}) {
+    bad[type] = "True";
+  }
+  for (const char* type :
+       {"AcceleratedHardwareReady", "NetworkingReady", "KernelReady", "StorageReady", "ContainerRuntimeReady"}) {
+    bad[type] = "False";
+  }
+  return bad;
+}
+
+YardNode Describe(const api::NodeSnapshot& node, const YardOptions& options) {
+  YardNode out;
+  out.name = node.name;
+  std::string label = Label(node, kLabelProduct);
+  if (label.empty()) label = Label(node, kLabelGkeProduct);
+  const sizing::GpuProduct* product = label.empty() ? nullptr : sizing::FindProduct(label);
+  out.product = product != nullptr ? product->name : label;
+  std::string memory = Label(node, kLabelMemory);
+  std::from_chars(memory.data(), memory.data() + memory.size(), out.memory_mib);
+  if (out.memory_mib <= 0) out.memory_mib = product != nullptr ? product->memory_mib : 0;
+  out.clique = Label(node, kLabelClique);
+  out.link = LinkOf(product, out.clique);
+  for (const std::string& key : options.topology_keys) {
+    std::string value = Label(node, key.c_str());
+    if (value.empty()) break;
+    out.path.push_back(std::move(value));
+  }
+  std::string not_whole = NotWhole(node, label);
+  auto gpus = node.allocatable.find(api::kGpuResource);
+  if (not_whole.empty() && gpus != node.allocatable.end()) out.usable = std::max<int64_t>(0, gpus->second);
+  out.ineligible = WhyIneligible(node, out, not_whole, options);
+  return out;
+}
+
+}  // namespace trainyard::placement

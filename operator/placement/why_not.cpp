@@ -1,0 +1,140 @@
+#include "operator/placement/why_not.h"
+
+#include <algorithm>
+#include <map>
+
+#include "operator/sizing/gpu_catalogue.h"
+
+namespace trainyard::placement {
+namespace {
+
+std::string Gpus(int64_t count) { return std::to_string(count) + (count == 1 ? " GPU" : " GPUs"); }
+
+std::string Nodes(int64_t count) { return std::to_string(count) + (count == 1 ? " node" : " nodes"); }
+
+std::string Products(const std::vector<std::string>& products) {
+  std::string text;
+  for (const std::string& product : products) text += (text.empty() ? "" : " or ") + product;
+  return text.empty() ? "" : text + " ";
+}
+
+// "3 cordoned, 1 not ready": the commonest first, at most four.
+std::string Reasons(const std::map<std::string, int64_t>& counts) {
+  std::vector<std::pair<int64_t, std::string>> sorted;
+  for (const auto& [reason, count] : counts) sorted.emplace_back(-count, reason);
+  std::sort(sorted.begin(), sorted.end());
+  std::string text;
+  for (size_t i = 0; i < sorted.size() && i < 4; ++i) {
+    text += (i > 0 ? ", " : "") + std::to_string(-sorted[i].first) + " " + sorted[i].second;
+  }
+  return sorted.size() > 4 ? text + ", ..." : text;
+}
+
+// What the nodes of the right product have, in numbers.
+struct Census {
+  int64_t eligible = 0, with_room = 0, lacking = 0, free_gpus = 0, largest_free = 0;
+  std::string largest_node, lacks;
+  std::map<std::string, int64_t> unfit;                            // reason -> nodes
+  std::map<std::string, std::pair<int64_t, std::string>> domains;  // NVLink domain -> free GPUs in whole pods, name
+};
+
+Census Count(const Yard& yard, const GangRequest& request, const std::vector<std::string>& products) {
+  Census census;
+  for (size_t i = 0; i < yard.nodes().size(); ++i) {
+    const YardNode& node = yard.nodes()[i];
+    if (!ProductAllowed(node, products)) continue;
+    if (!node.Eligible()) {
+      ++census.unfit[node.ineligible];
+      continue;
+    }
+    ++census.eligible;
+    int64_t free = FreeFor(node, request);
+    census.free_gpus += free;
+    if (census.largest_node.empty() || free > census.largest_free) {
+      census.largest_free = free;
+      census.largest_node = node.name;
+    }
+    if (node.link != LinkClass::kPcie) {
+      size_t level = yard.path_levels();
+      auto& domain = census.domains[DomainKey(yard, i, level)];
+      domain.first += free;
+      domain.second = DomainName(yard, i, level);
+    }
+    if (free < request.per_node) continue;
+    std::string lacks = LackingResource(node, request);
+    if (lacks.empty()) {
+      ++census.with_room;
+    } else {
+      ++census.lacking;
+      census.lacks = lacks;
+    }
+  }
+  return census;
+}
+
+}  // namespace
+
+bool ProductAllowed(const YardNode& node, const std::vector<std::string>& products) {
+  if (products.empty()) return !node.product.empty();
+  return std::any_of(products.begin(), products.end(), [&node](const std::string& wanted) {
+    const sizing::GpuProduct* known = sizing::FindProduct(wanted);
+    return node.product == (known != nullptr ? known->name : wanted);
+  });
+}
+
+int64_t FreeFor(const YardNode& node, const GangRequest& request) {
+  if (!request.own_counted_free) return node.free;
+  auto own = node.used_by_job.find(request.job_uid);
+  int64_t used = node.used - (own == node.used_by_job.end() ? 0 : own->second);
+  return std::max<int64_t>(0, node.usable - used);
+}
+
+std::string LackingResource(const YardNode& node, const GangRequest& request) {
+  auto own = node.resources_by_job.find(request.job_uid);
+  auto lacks = [&](const std::string& resource, int64_t amount) {
+    auto free = node.free_resources.find(resource);
+    if (free == node.free_resources.end()) return false;  // the node does not account for it
+    int64_t mine = 0;
+    if (request.own_counted_free && own != node.resources_by_job.end()) {
+      if (auto held = own->second.find(resource); held != own->second.end()) mine = held->second;
+    }
+    return free->second + mine < amount;
+  };
+  for (const auto& [resource, amount] : request.pod_resources) {
+    if (lacks(resource, amount)) return resource;
+  }
+  return lacks("pods", 1) ? "pods" : "";
+}
+
+std::string WhyNot(const Yard& yard, const GangRequest& request, const std::vector<std::string>& products) {
+  Census census = Count(yard, request, products);
+  std::string unfit = census.unfit.empty() ? "" : "; unfit: " + Reasons(census.unfit);
+  std::string product = Products(products);
+  if (census.eligible == 0) {
+    return "needs " + std::to_string(request.gpus) + " " + product + "GPUs; no node can give any" + unfit;
+  }
+  int64_t count = request.gpus / request.per_node;
+  if (request.nvlink == api::NvLink::kRequired && request.gpus > 1) {
+    std::string text = "needs " + Gpus(request.gpus) + " of one NVLink domain; ";
+    auto best = std::max_element(census.domains.begin(), census.domains.end(),
+                                 [](const auto& a, const auto& b) { return a.second.first < b.second.first; });
+    if (best == census.domains.end()) return text + "no node has one" + unfit;
+    text += "largest free domain has " + std::to_string(best->second.first) + " (" + best->second.second + ")";
+    if (best->second.first >= request.gpus) {
+      text += ", but not as " + Nodes(count) + " with " + std::to_string(request.per_node) + " each";
+    }
+    return text + unfit;
+  }
+  std::string lacking;
+  if (census.lacking > 0) lacking = "; " + Nodes(census.lacking) + " with enough GPUs lack " + census.lacks;
+  if (count == 1) {
+    return "needs " + std::to_string(request.per_node) + " free " + product +
+           "GPUs on one node; largest free node has " + std::to_string(census.largest_free) + " (" +
+           census.largest_node + ")" + lacking + unfit;
+  }
+  return "needs " + Nodes(count) + " with " + std::to_string(request.per_node) + " free " + product + "GPUs each; " +
+         std::to_string(census.with_room) + " of " + std::to_string(census.eligible) + " fit nodes have them (" +
+         Gpus(census.free_gpus) + " free in all)" + lacking + unfit;
+}
+
+}  // namespace trainyard::placement

@@ -1,0 +1,132 @@
+#include "operator/placement/yard.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "operator/placement/eligibility.h"
+#include "operator/sizing/gpu_catalogue.h"
+
+namespace trainyard::placement {
+namespace {
+
+bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+
+bool PathLess(const std::vector<std::string>& a, const std::vector<std::string>& b) {
+  return std::lexicographical_compare(a.begin(), a.end(), b.begin(), b.end(),
+                                      [](const std::string& x, const std::string& y) { return NaturalLess(x, y); });
+}
+
+// What one attempt of one job holds on one node: by its claim, and by its pods that exist.
+struct Held {
+  int64_t claimed = 0;
+  int64_t podded = 0;
+};
+
+// (index of the node, job UID, attempt)
+using HeldKey = std::tuple<size_t, std::string, int64_t>;
+
+}  // namespace
+
+bool NaturalLess(std::string_view a, std::string_view b) {
+  size_t i = 0, j = 0;
+  while (i < a.size() && j < b.size()) {
+    if (IsDigit(a[i]) && IsDigit(b[j])) {
+      size_t i0 = i, j0 = j;
+      while (i < a.size() && IsDigit(a[i])) ++i;
+      while (j < b.size() && IsDigit(b[j])) ++j;
+      std::string_view x = a.substr(i0, i - i0), y = b.substr(j0, j - j0);
+      while (x.size() > 1 && x[0] == '0') x.remove_prefix(1);
+      while (y.size() > 1 && y[0] == '0') y.remove_prefix(1);
+      if (x.size() != y.size()) return x.size() < y.size();
+      if (x != y) return x < y;
+    } else {
+      if (a[i] != b[j]) return a[i] < b[j];
+      ++i;
+      ++j;
+    }
+  }
+  if (i < a.size() || j < b.size()) return j < b.size();
+  return a < b;  // equal but for leading zeros: any fixed order
+}
+
+Yard Yard::Build(const std::vector<api::NodeSnapshot>& nodes, const std::vector<api::PodSnapshot>& all_pods,
+                 const std::vector<Booking>& claims, const YardOptions& options) {
+  Yard yard;
+  std::unordered_map<std::string_view, const api::NodeSnapshot*> snapshots;
+  for (const api::NodeSnapshot& node : nodes) {
+    yard.nodes_.push_back(Describe(node, options));
+    snapshots[node.name] = &node;
+  }
+  std::sort(yard.nodes_.begin(), yard.nodes_.end(), [](const YardNode& a, const YardNode& b) {
+    if (a.path != b.path) return PathLess(a.path, b.path);
+    if (a.clique != b.clique) return NaturalLess(a.clique, b.clique);
+    return NaturalLess(a.name, b.name);
+  });
+  for (size_t i = 0; i < yard.nodes_.size(); ++i) {
+    YardNode& node = yard.nodes_[i];
+    yard.index_[node.name] = i;
+    yard.path_levels_ = std::max(yard.path_levels_, node.path.size());
+    for (const auto& [resource, amount] : snapshots[node.name]->allocatable) {
+      if (resource != api::kGpuResource) node.free_resources[resource] = amount;
+    }
+  }
+
+  std::map<HeldKey, Held> held;
+  for (const Booking& claim : claims) {
+    auto it = yard.index_.find(claim.node);
+    if (it != yard.index_.end()) held[{it->second, claim.job_uid, claim.attempt}].claimed += claim.gpus;
+  }
+  for (const api::PodSnapshot& pod : all_pods) {
+    if (pod.Terminal()) continue;
+    // Only our own pods are known to go where they are pinned; a foreign one counts from the moment it is bound.
+    const std::string& where = !pod.node.empty() || pod.job_uid.empty() ? pod.node : pod.pinned_node;
+    auto it = where.empty() ? yard.index_.end() : yard.index_.find(where);
+    if (it == yard.index_.end()) continue;
+    YardNode& node = yard.nodes_[it->second];
+    for (const auto& [resource, amount] : pod.requests) {
+      auto free = node.free_resources.find(resource);
+      if (free == node.free_resources.end()) continue;
+      free->second -= amount;
+      if (!pod.job_uid.empty()) node.resources_by_job[pod.job_uid][resource] += amount;
+    }
+    if (auto slots = node.free_resources.find("pods"); slots != node.free_resources.end()) {
+      --slots->second;
+      if (!pod.job_uid.empty()) ++node.resources_by_job[pod.job_uid]["pods"];
+    }
+    if (pod.job_uid.empty()) {
+      node.used += pod.gpus;
+    } else {
+      held[{it->second, pod.job_uid, pod.attempt}].podded += pod.gpus;
+    }
+  }
+  for (const auto& [key, amounts] : held) {
+    YardNode& node = yard.nodes_[std::get<0>(key)];
+    int64_t gpus = std::max(amounts.claimed, amounts.podded);
+    node.used += gpus;
+    node.used_by_job[std::get<1>(key)] += gpus;
+  }
+  for (YardNode& node : yard.nodes_) node.free = std::max<int64_t>(0, node.usable - node.used);
+  return yard;
+}
+
+const YardNode* Yard::Find(std::string_view name) const {
+  auto it = index_.find(std::string(name));
+  return it == index_.end() ? nullptr : &nodes_[it->second];
+}
+
+std::vector<sizing::ProductSupply> Yard::Supply() const {
+  // Nodes of one product may differ in memory and size: each kind is one entry.
+  std::map<std::tuple<std::string, int64_t, int64_t>, int64_t> kinds;
+  for (const YardNode& node : nodes_) {
+    if (!node.Eligible() || sizing::FindProduct(node.product) == nullptr) continue;
+    ++kinds[{node.product, node.memory_mib, node.usable}];
+  }
+  std::vector<sizing::ProductSupply> supply;
+  for (const auto& [kind, count] : kinds) {
+    const auto& [product, memory, gpus] = kind;
+    supply.push_back({.product = product, .memory_mib = memory, .gpus_per_node = gpus, .nodes = count});
+  }
+  return supply;
+}
+
+}  // namespace trainyard::placement
