@@ -1,0 +1,296 @@
+#include "operator/api/validation.h"
+
+#include <algorithm>
+
+#include "operator/api/checks.h"
+#include "operator/api/names.h"
+#include "operator/base/quantity.h"
+
+namespace trainyard::api {
+namespace {
+
+// Limits equal those of crds/trainingjobs.yaml; a test holds each of them against this file.
+constexpr int64_t kMaxSteps = 1'000'000'000;
+constexpr int64_t kMaxSequence = 16'777'216;
+constexpr int64_t kMaxGpus = 65'536;
+constexpr int64_t kMaxParameters = 1'000'000'000'000'000;
+
+void CheckArchitecture(Checks& c, const Architecture& a, const Spec& spec) {
+  const std::string p = "spec.model.architecture.";
+  c.Range(p + "layers", a.layers, 1, 1024);
+  c.Range(p + "hiddenSize", a.hidden_size, 1, 1'048'576);
+  c.Range(p + "attentionHeads", a.attention_heads, 1, 4096);
+  c.Range(p + "kvHeads", a.kv_heads, 0, 4096);
+  c.Range(p + "ffnSize", a.ffn_size, 0, 4'194'304);
+  c.Range(p + "vocabSize", a.vocab_size, 0, 16'777'216);
+  c.Range(p + "maxPositions", a.max_positions, 0, kMaxSequence);
+  if (a.attention_heads > 0 && a.hidden_size > 0) {
+    if (a.hidden_size % a.attention_heads != 0) {
+      c.Report(p + "hiddenSize", std::to_string(a.hidden_size) + " is not divisible by attentionHeads " +
+                                     std::to_string(a.attention_heads));
+    } else if (a.hidden_size / a.attention_heads % 2 != 0) {
+      c.Report(p + "hiddenSize", "the head size " + std::to_string(a.hidden_size / a.attention_heads) +
+                                     " (hiddenSize / attentionHeads) must be even for rotary embeddings");
+    }
+    if (a.kv_heads > 0 && a.attention_heads % a.kv_heads != 0) {
+      c.Report(p + "kvHeads",
+               std::to_string(a.kv_heads) + " does not divide attentionHeads " + std::to_string(a.attention_heads));
+    }
+  }
+  if (spec.data && spec.data->format == DataFormat::kTokens && a.vocab_size == 0) {
+    c.Report(p + "vocabSize", "is required when spec.data.format is Tokens");
+  }
+  if (spec.data && spec.data->format == DataFormat::kText && a.vocab_size > 0 && a.vocab_size < 256) {
+    c.Report(p + "vocabSize", std::to_string(a.vocab_size) + " is less than the 256 byte values of Text data");
+  }
+  if (a.max_positions > 0 && a.max_positions < spec.training.sequence_length) {
+    c.Report(p + "maxPositions", std::to_string(a.max_positions) + " is less than spec.training.sequenceLength " +
+                                     std::to_string(spec.training.sequence_length));
+  }
+}
+
+void CheckModel(Checks& c, const Spec& spec) {
+  const Model& model = spec.model;
+  if (!model.parameters.empty()) {
+    auto count = ParseCount(model.parameters);
+    if (!count) {
+      c.Report("spec.model.parameters",
+               Quoted(model.parameters) + " is not a parameter count such as 125M, 7B, 1.1T or 7000000000");
+    } else {
+      c.Range("spec.model.parameters", *count, 1, kMaxParameters);
+    }
+  }
+  if (!model.parameters.empty() && model.architecture) {
+    c.Report("spec.model", "give parameters or architecture, not both");
+  } else if (spec.UsesBundledTrainer() && !model.architecture) {
+    c.Report("spec.model.architecture",
+             "is required, since the bundled trainer must know the model; parameters alone "
+             "is enough with an image or command of your own");
+  } else if (model.parameters.empty() && !model.architecture) {
+    c.Report("spec.model", "give parameters (such as 7B) or architecture");
+  }
+  if (model.architecture) CheckArchitecture(c, *model.architecture, spec);
+}
+
+void CheckTraining(Checks& c, const Training& t) {
+  const std::string p = "spec.training.";
+  c.Range(p + "sequenceLength", t.sequence_length, 1, kMaxSequence);
+  c.Range(p + "globalBatchSize", t.global_batch_size, 1, 16'777'216);
+  c.Range(p + "microBatchSize", t.micro_batch_size, 0, 65'536);
+  if (t.micro_batch_size > t.global_batch_size && t.global_batch_size > 0) {
+    c.Report(p + "microBatchSize", std::to_string(t.micro_batch_size) + " is more than globalBatchSize " +
+                                       std::to_string(t.global_batch_size));
+  }
+  c.Range(p + "steps", t.steps, 1, kMaxSteps);
+  if (t.optimizer.name != "AdamW")
+    c.Report(p + "optimizer.name", Quoted(t.optimizer.name) + " is not known; use AdamW");
+  c.Range(p + "optimizer.learningRate", t.optimizer.learning_rate, 0, 10, true);
+  if (t.optimizer.betas.size() != 2) {
+    c.Report(p + "optimizer.betas", "must have 2 numbers, has " + std::to_string(t.optimizer.betas.size()));
+  }
+  for (size_t i = 0; i < std::min<size_t>(t.optimizer.betas.size(), 2); ++i) {
+    c.Range(At(p + "optimizer.betas", i), t.optimizer.betas[i], 0, 0.999999);
+  }
+  c.Range(p + "optimizer.epsilon", t.optimizer.epsilon, 0, 1, true);
+  c.Range(p + "optimizer.weightDecay", t.optimizer.weight_decay, 0, 10);
+  c.Range(p + "schedule.warmupSteps", t.schedule.warmup_steps, 0, kMaxSteps);
+  if (t.schedule.warmup_steps > t.steps && t.steps > 0) {
+    c.Report(p + "schedule.warmupSteps",
+             std::to_string(t.schedule.warmup_steps) + " is more than steps " + std::to_string(t.steps));
+  }
+  c.Range(p + "schedule.minLearningRateRatio", t.schedule.min_learning_rate_ratio, 0, 1);
+  c.Range(p + "gradientClipNorm", t.gradient_clip_norm, 0, 1e6);
+  c.Range(p + "evaluation.everySteps", t.evaluation.every_steps, 0, kMaxSteps);
+  c.Range(p + "evaluation.batches", t.evaluation.batches, 1, 1'000'000);
+  if (t.seed < 0) c.Report(p + "seed", std::to_string(t.seed) + " is less than 0");
+}
+
+void CheckGpus(Checks& c, const Spec& spec) {
+  const Gpus& g = spec.gpus;
+  const std::string p = "spec.gpus.";
+  c.Range(p + "count", g.count, 0, kMaxGpus);
+  c.Range(p + "minCount", g.min_count, 0, kMaxGpus);
+  c.Range(p + "maxCount", g.max_count, 0, kMaxGpus);
+  c.Range(p + "perNode", g.per_node, 0, 1024);
+  auto more = [&](const char* field, int64_t value, const char* bound_name, int64_t bound) {
+    if (bound > 0 && value > bound) {
+      c.Report(p + field, std::to_string(value) + " is more than " + bound_name + " " + std::to_string(bound));
+    }
+  };
+  more("minCount", g.min_count, "maxCount", g.max_count);
+  more("minCount", g.min_count, "count", g.count);
+  more("count", g.count, "maxCount", g.max_count);
+  int64_t batch = spec.training.global_batch_size;
+  more("count", g.count, "spec.training.globalBatchSize", batch);
+  more("minCount", g.min_count, "spec.training.globalBatchSize", batch);
+  more("maxCount", g.max_count, "spec.training.globalBatchSize", batch);
+  more("perNode", g.per_node, "count", g.count);
+  if (g.per_node > 0 && g.count > g.per_node && g.count % g.per_node != 0) {
+    c.Report(p + "count", std::to_string(g.count) + " is not divisible by perNode " + std::to_string(g.per_node) +
+                              "; every node gets the same number");
+  }
+  c.Items(p + "products", g.products.size(), 32);
+  std::set<std::string> seen;
+  for (size_t i = 0; i < g.products.size(); ++i) {
+    std::string path = At(p + "products", i);
+    if (c.Required(path, g.products[i], "the short name of a GPU such as H100-SXM")) c.Length(path, g.products[i], 63);
+    c.Unique(path, g.products[i], seen);
+  }
+}
+
+// A volume that the job reads or writes through `path` must exist and outlive a pod.
+void CheckVolumeUse(Checks& c, const Spec& spec, const std::string& path, const std::string& name) {
+  if (!c.Required(path, name, "the name of one of spec.volumes")) return;
+  auto found = std::find_if(spec.volumes.begin(), spec.volumes.end(), [&](const Volume& v) { return v.name == name; });
+  if (found != spec.volumes.end()) {
+    if (found->empty_dir) {
+      c.Report(path, "volume " + Quoted(name) +
+                         " is an emptyDir, which is empty at first and vanishes with its pod; use a "
+                         "persistentVolumeClaim or hostPath");
+    }
+    return;
+  }
+  std::vector<std::string_view> known;
+  for (const Volume& volume : spec.volumes) known.push_back(volume.name);
+  c.Report(path, "no volume " + Quoted(name) + " in spec.volumes; " +
+                     (known.empty() ? "the list is empty" : Suggest(name, known)));
+}
+
+void CheckFiles(Checks& c, const Spec& spec, const std::string& list, const std::vector<DataFile>& files) {
+  c.Items(list, files.size(), 256);
+  for (size_t i = 0; i < files.size(); ++i) {
+    std::string p = At(list, i);
+    CheckVolumeUse(c, spec, p + ".volume", files[i].volume);
+    if (c.Required(p + ".path", files[i].path, "a file in the volume")) c.RelativePath(p + ".path", files[i].path);
+  }
+}
+
+void CheckData(Checks& c, const Spec& spec) {
+  if (spec.data) {
+    if (spec.data->train.empty()) c.Report("spec.data.train", "is required: at least one file");
+    CheckFiles(c, spec, "spec.data.train", spec.data->train);
+    CheckFiles(c, spec, "spec.data.validation", spec.data->validation);
+  } else if (spec.UsesBundledTrainer()) {
+    c.Report("spec.data", "is required, since the bundled trainer must have something to train on");
+  }
+}
+
+void CheckCheckpoint(Checks& c, const Spec& spec) {
+  if (!spec.checkpoint) return;
+  const Checkpoint& ck = *spec.checkpoint;
+  const std::string p = "spec.checkpoint.";
+  CheckVolumeUse(c, spec, p + "volume", ck.volume);
+  if (!ck.path.empty()) c.RelativePath(p + "path", ck.path);
+  c.Range(p + "every.steps", ck.every_steps, 1, kMaxSteps);
+  c.Range(p + "keepLast", ck.keep_last, 1, 10'000);
+  c.Range(p + "resumeStep", ck.resume_step, 0, kMaxSteps);
+  if (ck.resume == Resume::kStep && ck.resume_step == 0) {
+    c.Report(p + "resumeStep", "is required when resume is Step");
+  }
+  if (ck.resume != Resume::kStep && ck.resume_step > 0) {
+    c.Report(p + "resumeStep",
+             "has no meaning when resume is " + std::string(ToString(ck.resume)) + "; set resume to Step or drop it");
+  }
+}
+
+void CheckProgram(Checks& c, const Spec& spec) {
+  c.Length("spec.image", spec.image, 1024);
+  if (spec.image.find_first_of(" \t\n") != std::string::npos) {
+    c.Report("spec.image", Quoted(spec.image) + " contains white space");
+  }
+  if (!spec.UsesBundledTrainer() && spec.parallelism.strategy == Strategy::kAuto) {
+    c.Report("spec.parallelism.strategy",
+             "is required with an image or command of your own, since only you know what your program does; one of "
+             "DDP, ZeRO1, ZeRO2, FSDP");
+  }
+  if (spec.UsesBundledTrainer() && !spec.args.empty()) {
+    c.Report("spec.args", "has no meaning without image or command; the bundled trainer takes no arguments");
+  }
+  auto texts = [&](const char* path, const std::vector<std::string>& list) {
+    c.Items(path, list.size(), 256);
+    for (size_t i = 0; i < list.size(); ++i) c.Length(At(path, i), list[i], 32'768);
+  };
+  texts("spec.command", spec.command);
+  texts("spec.args", spec.args);
+  c.Items("spec.env", spec.env.size(), 256);
+  std::set<std::string> seen;
+  for (size_t i = 0; i < spec.env.size(); ++i) {
+    const EnvVar& env = spec.env[i];
+    std::string p = At("spec.env", i);
+    if (c.Required(p + ".name", env.name, "the name of an environment variable")) {
+      c.Length(p + ".name", env.name, 256);
+      bool good = !(env.name[0] >= '0' && env.name[0] <= '9') &&
+                  std::all_of(env.name.begin(), env.name.end(),
+                              [](unsigned char ch) { return std::isalnum(ch) || ch == '_' || ch == '.' || ch == '-'; });
+      if (!good) c.Report(p + ".name", Quoted(env.name) + " may hold letters, digits, '_', '.', '-', no digit first");
+    }
+    c.Length(p + ".value", env.value, 32'768);
+    c.Unique(p + ".name", env.name, seen);
+  }
+}
+
+// A DNS subdomain (RFC 1123): labels joined by '.', at most 253 characters.
+bool IsDnsSubdomain(std::string_view text) {
+  if (text.size() > 253) return false;
+  while (true) {
+    size_t dot = text.find('.');
+    if (!IsDnsLabel(text.substr(0, dot), 253)) return false;
+    if (dot == std::string_view::npos) return true;
+    text.remove_prefix(dot + 1);
+  }
+}
+
+void CheckVolumes(Checks& c, const std::vector<Volume>& volumes) {
+  c.Items("spec.volumes", volumes.size(), 64);
+  std::set<std::string> seen;
+  for (size_t i = 0; i < volumes.size(); ++i) {
+    const Volume& v = volumes[i];
+    std::string p = At("spec.volumes", i);
+    if (c.Required(p + ".name", v.name, "a DNS label such as corpus") && !IsDnsLabel(v.name)) {
+      c.Report(p + ".name",
+               Quoted(v.name) + " is not a DNS label: at most 63 lower-case letters, digits and '-', not at the ends");
+    }
+    c.Unique(p + ".name", v.name, seen);
+    int sources = (v.claim_name.empty() ? 0 : 1) + (v.host_path.empty() ? 0 : 1) + (v.empty_dir ? 1 : 0);
+    if (sources != 1) {
+      c.Report(p, "needs exactly one of persistentVolumeClaim.claimName, hostPath.path and emptyDir, has " +
+                      std::to_string(sources));
+    }
+    if (!v.claim_name.empty() && !IsDnsSubdomain(v.claim_name)) {
+      c.Report(p + ".persistentVolumeClaim.claimName", Quoted(v.claim_name) + " is not a DNS name");
+    }
+    c.Length(p + ".hostPath.path", v.host_path, 1024);
+    if (!v.host_path.empty() && !v.host_path.starts_with('/')) {
+      c.Report(p + ".hostPath.path", Quoted(v.host_path) + " must be absolute");
+    }
+  }
+}
+
+void CheckMeta(Checks& c, const Meta& meta) {
+  if (c.Required("metadata.name", meta.name, "a DNS label such as tiny-llama") &&
+      !IsDnsLabel(meta.name, kMaxNameLength)) {
+    c.Report("metadata.name", Quoted(meta.name) + " is not a DNS label of at most " + std::to_string(kMaxNameLength) +
+                                  " lower-case letters, digits and '-', not at the ends");
+  }
+  if (!IsDnsLabel(meta.ns)) c.Report("metadata.namespace", Quoted(meta.ns) + " is not a DNS label");
+}
+
+}  // namespace
+
+std::vector<std::string> Validate(const TrainingJob& job) {
+  Checks c;
+  CheckMeta(c, job.meta);
+  CheckModel(c, job.spec);
+  CheckData(c, job.spec);
+  CheckTraining(c, job.spec.training);
+  CheckGpus(c, job.spec);
+  CheckCheckpoint(c, job.spec);
+  c.Range("spec.recovery.maxRestarts.user", job.spec.recovery.max_user_restarts, 0, 1'000'000);
+  c.Range("spec.recovery.maxRestarts.infrastructure", job.spec.recovery.max_infrastructure_restarts, 0, 1'000'000);
+  c.Range("spec.recovery.maxGraceSeconds", job.spec.recovery.max_grace_seconds, 1, 86'400);
+  CheckProgram(c, job.spec);
+  CheckVolumes(c, job.spec.volumes);
+  return c.Take();
+}
+
+}  // namespace trainyard::api

@@ -1,0 +1,57 @@
+#include "operator/api/checks.h"
+#include "operator/api/defaults.h"
+#include "operator/api/json.h"
+#include "operator/api/validation.h"
+
+namespace trainyard::api {
+namespace {
+
+struct Immutable {
+  const char* pointer;  // into the spec
+  const char* why;
+};
+
+// The CEL rules of the CRD list the same fields.
+constexpr Immutable kImmutable[] = {
+    {"/model", "checkpoints hold this model"},
+    {"/data/format", "the sample order follows from it"},
+    {"/data/train", "the sample order follows from it"},
+    {"/training/sequenceLength", "the sample order follows from it"},
+    {"/training/globalBatchSize", "it stays the same at every GPU count"},
+    {"/training/precision", "it is part of the result"},
+    {"/training/seed", "the sample order follows from it"},
+    {"/checkpoint/volume", "the job's checkpoints are there"},
+    {"/checkpoint/path", "the job's checkpoints are there"},
+};
+
+nlohmann::json Part(const nlohmann::json& spec, const char* pointer) {
+  nlohmann::json::json_pointer where(pointer);
+  return spec.contains(where) ? spec.at(where) : nlohmann::json();
+}
+
+std::string Path(const char* pointer) {
+  std::string path = "spec";
+  for (const char* p = pointer; *p != '\0'; ++p) path += *p == '/' ? '.' : *p;
+  return path;
+}
+
+}  // namespace
+
+std::vector<std::string> ValidateUpdate(const TrainingJob& old_job, const TrainingJob& new_job) {
+  // Compared with defaults applied: writing out what was meant before is no change.
+  TrainingJob before = old_job;
+  TrainingJob after = new_job;
+  ApplyDefaults(before);
+  ApplyDefaults(after);
+  nlohmann::json old_spec = SpecToJson(before.spec);
+  nlohmann::json new_spec = SpecToJson(after.spec);
+  Checks c;
+  for (const Immutable& field : kImmutable) {
+    if (Part(old_spec, field.pointer) == Part(new_spec, field.pointer)) continue;
+    c.Report(Path(field.pointer),
+             "cannot change once the job exists (" + std::string(field.why) + "); create a new job instead");
+  }
+  return c.Take();
+}
+
+}  // namespace trainyard::api
