@@ -35,6 +35,14 @@ struct TensorSlice {
   void* data = nullptr;  // the writer only reads it
 };
 
+// What a checkpoint knows of one tensor.
+struct TensorInfo {
+  std::string name;
+  std::string group;  // "model" or "optim"
+  std::string dtype;
+  std::vector<int64_t> global_shape;
+};
+
 // Who saves: `round` counts restarts of processes inside the pods of one attempt.
 struct Fence {
   std::string job_uid;
