@@ -45,13 +45,6 @@ Result<std::vector<CheckpointInfo>> List(const std::string& root, Check check = 
 Result<CheckpointInfo> NewestValid(const std::string& root, int64_t below = std::numeric_limits<int64_t>::max(),
                                    Check check = Check::kStructure, FileSystem& fs = PosixFileSystem());
 
-struct TensorInfo {
-  std::string name;
-  std::string group;  // "model" or "optim"
-  std::string dtype;
-  std::vector<int64_t> global_shape;
-};
-
 class Reader {
  public:
   // Reads manifest and train state of one checkpoint directory and checks that the boxes tile every tensor.

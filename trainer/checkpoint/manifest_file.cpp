@@ -1,0 +1,50 @@
+#include "trainer/checkpoint/manifest_file.h"
+
+namespace trainyard::checkpoint {
+namespace {
+
+// Far above any real one (50 bytes per tensor and rank), far below what would hurt.
+constexpr int64_t kMaxManifestBytes = int64_t{1} << 30;
+
+}  // namespace
+
+Result<Manifest> LoadManifest(const std::string& path, FileSystem& fs, int64_t& bytes_read) {
+  Result<FileStat> stat = fs.Stat(path);
+  if (!stat && stat.error().code == ErrorCode::kNotFound) {
+    return Fail(ErrorCode::kNotFound, "checkpoint " + path + " does not exist");
+  }
+  if (!stat) return Fail(stat.error());
+  const std::string file = path + "/" + std::string(kManifestFile);
+  if (stat->kind == FileKind::kSymlink) {
+    return Fail(ErrorCode::kDataLoss, path + " is a symbolic link; checkpoints are directories");
+  }
+  if (stat->kind != FileKind::kDirectory) return Fail(ErrorCode::kDataLoss, path + " is not a directory");
+  Result<std::string> text = ReadWholeFile(fs, file, kMaxManifestBytes);
+  if (!text && text.error().code == ErrorCode::kNotFound) {
+    return Fail(ErrorCode::kDataLoss, file + " is missing: this is not a whole checkpoint");
+  }
+  if (!text && text.error().code == ErrorCode::kPermissionDenied) return Fail(text.error());
+  if (!text) return Fail(ErrorCode::kDataLoss, text.error().message);
+  bytes_read += static_cast<int64_t>(text->size());
+  Result<Manifest> manifest = DecodeManifest(*text);
+  if (!manifest) return Fail(manifest.error().Wrap(file));
+  return manifest;
+}
+
+Result<nlohmann::json> LoadTrainState(const std::string& path, const Manifest& manifest, FileSystem& fs,
+                                      int64_t& bytes_read) {
+  const std::string file = path + "/" + std::string(kTrainStateFile);
+  const auto loss = [&](const std::string& what) { return Fail(ErrorCode::kDataLoss, file + ": " + what); };
+  Result<std::string> text = ReadWholeFile(fs, file, manifest.train_state_bytes);
+  if (!text && text.error().code == ErrorCode::kPermissionDenied) return Fail(text.error());
+  if (!text && text.error().code == ErrorCode::kNotFound) return loss("the file is missing");
+  if (!text && text.error().code != ErrorCode::kResourceExhausted) return loss(text.error().message);
+  if (text) bytes_read += static_cast<int64_t>(text->size());
+  if (!text || Digest(*text) != manifest.train_state_digest)
+    return loss("it does not match its digest in the manifest");
+  nlohmann::json state = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  if (!state.is_object()) return loss("it is not a JSON object");
+  return state;
+}
+
+}  // namespace trainyard::checkpoint
