@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "operator/base/files.h"
 #include "operator/http/server.h"
 #include "trainer/contract/contract.h"
-#include "trainer/launch/files.h"
 #include "trainer/launch/outcome.h"
 #include "trainer/launch/plan.h"
 #include "trainer/launch/status_server.h"

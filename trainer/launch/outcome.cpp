@@ -7,8 +7,8 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "operator/base/files.h"
 #include "trainer/contract/contract.h"
-#include "trainer/launch/files.h"
 
 namespace trainyard::launch {
 namespace {

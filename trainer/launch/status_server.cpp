@@ -2,8 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "operator/base/files.h"
 #include "trainer/contract/contract.h"
-#include "trainer/launch/files.h"
 
 namespace trainyard::launch {
 namespace {

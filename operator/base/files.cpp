@@ -1,4 +1,4 @@
-#include "trainer/launch/files.h"
+#include "operator/base/files.h"
 
 #include <unistd.h>
 
@@ -10,7 +10,7 @@
 #include <sstream>
 #include <system_error>
 
-namespace trainyard::launch {
+namespace trainyard {
 
 Status WriteFileAtomically(const std::string& path, const std::string& text) {
   const std::string temporary = path + ".tmp-" + std::to_string(getpid());
@@ -43,4 +43,4 @@ Status MakeDirectories(const std::string& path) {
   return {};
 }
 
-}  // namespace trainyard::launch
+}  // namespace trainyard

@@ -1,0 +1,54 @@
+#include "trainer/observe/status_file.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "operator/base/files.h"
+#include "trainer/contract/contract.h"
+#include "trainer/observe/step_log.h"
+
+namespace trainyard::observe {
+
+std::string ToJson(const TrainerStatus& status) {
+  nlohmann::ordered_json json;
+  const auto number = [&json](const char* name, const std::optional<double>& value) {
+    if (value && std::isfinite(*value)) json[name] = Round9(*value);
+  };
+  json["contract"] = contract::kVersion;
+  json["jobUid"] = status.job_uid;
+  json["attempt"] = status.attempt;
+  json["round"] = status.round;
+  json["phase"] = status.phase;
+  json["step"] = status.step;
+  json["steps"] = status.steps;
+  number("loss", status.loss);
+  number("validationLoss", status.validation_loss);
+  number("initialValidationLoss", status.initial_validation_loss);
+  number("tokensPerSecond", status.tokens_per_second);
+  number("stepSeconds", status.step_seconds);
+  number("dataSeconds", status.data_seconds);
+  if (status.resumed_from_step) json["resumedFromStep"] = *status.resumed_from_step;
+  json["worldSize"] = status.world_size;
+  if (!status.parameter_hash.empty()) json["parameterHash"] = status.parameter_hash;
+  if (status.checkpoint) {
+    json["checkpoint"] = {{"step", status.checkpoint->step},
+                          {"bytes", status.checkpoint->bytes},
+                          {"seconds", Round9(status.checkpoint->seconds)},
+                          {"time", status.checkpoint->time}};
+  }
+  if (!status.message.empty()) json["message"] = status.message;
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+Status StatusFile::Update(const TrainerStatus& status, Time now) {
+  if (written_ && status.phase == phase_ && now - *written_ < interval_) return {};
+  return Write(status, now);
+}
+
+Status StatusFile::Write(const TrainerStatus& status, Time now) {
+  written_ = now;
+  phase_ = status.phase;
+  return WriteFileAtomically(path_, ToJson(status) + "\n");
+}
+
+}  // namespace trainyard::observe

@@ -1,0 +1,60 @@
+// status.json: how the job is doing, in the contract's form, for launcher and operator. Always whole: a new file is
+// renamed over the old one. Thread-safety: one thread.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "operator/base/error.h"
+
+namespace trainyard::observe {
+
+struct CheckpointStatus {
+  int64_t step = 0;
+  int64_t bytes = 0;
+  double seconds = 0;
+  std::string time;  // RFC 3339
+};
+
+// Absent means unknown.
+struct TrainerStatus {
+  std::string job_uid;
+  int64_t attempt = 0;
+  int64_t round = 0;
+  int world_size = 1;
+  std::string phase;
+  int64_t step = 0;
+  int64_t steps = 0;
+  std::optional<double> loss, validation_loss, initial_validation_loss;
+  std::optional<double> tokens_per_second, step_seconds, data_seconds;
+  std::optional<int64_t> resumed_from_step;
+  std::optional<CheckpointStatus> checkpoint;
+  std::string parameter_hash;
+  std::string message;
+};
+
+// Numbers that are not finite are left out. PURE.
+std::string ToJson(const TrainerStatus& status);
+
+class StatusFile {
+ public:
+  // `interval`: how often Update writes at most while the phase stays the same.
+  StatusFile(std::string path, std::chrono::milliseconds interval) : path_(std::move(path)), interval_(interval) {}
+
+  using Time = std::chrono::steady_clock::time_point;
+  // Writes when the phase changed or the interval has passed. Error: kUnavailable names the path.
+  Status Update(const TrainerStatus& status, Time now);
+  // Writes now.
+  Status Write(const TrainerStatus& status, Time now);
+
+ private:
+  std::string path_;
+  std::chrono::milliseconds interval_;
+  std::optional<Time> written_;
+  std::string phase_;
+};
+
+}  // namespace trainyard::observe
