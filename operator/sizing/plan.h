@@ -66,6 +66,7 @@ struct ProductMinimum {
   std::string product;
   std::optional<int64_t> state_only;  // smallest proposed count that holds 16 P
   std::optional<int64_t> full;        // smallest proposed count that trains
+  std::string difference;             // "State fits, training does not: ..."; empty where the two agree
 };
 
 struct Plan {
@@ -76,7 +77,6 @@ struct Plan {
   std::optional<int64_t> minimum_state_only;  // over all products
   std::optional<int64_t> minimum_full;
   std::vector<PlanOption> options;
-  std::string difference;  // "State fits, training does not: ..."; empty where the two answers agree
 };
 
 // Counts that divide a node evenly, then whole nodes: 1, 2, 4, 8, 16, 24 ... for 8 GPUs per node; up to `limit`.
@@ -94,8 +94,5 @@ Result<Plan> MakePlan(const PlanRequest& request);
 // Errors: kInvalidArgument (the job cannot be right), kResourceExhausted ("DoesNotFit: ..." with the numbers and the
 // ways out, or a cluster without the products or the nodes).
 Result<api::PlanStatus> PlanJob(const api::TrainingJob& job, const std::vector<ProductSupply>& supply);
-
-// "H100-SXM", "FSDP", "full activation checkpointing": names for people and JSON.
-std::string StrategyName(api::Strategy strategy);
 
 }  // namespace trainyard::sizing
