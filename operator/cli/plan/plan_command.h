@@ -1,0 +1,21 @@
+// `trainyard plan`: how many GPUs of which kind, why, how long, for how much. Needs no cluster.
+// Thread-safety: call from one thread.
+#pragma once
+
+#include <iosfwd>
+
+#include <CLI/CLI.hpp>
+
+namespace trainyard::cli {
+
+// Exit codes of `trainyard plan`. A plan that says "does not fit" is an answer: 0.
+inline constexpr int kPlanFailed = 1;
+inline constexpr int kPlanBadInput = 2;
+
+// Registers the subcommand. When it runs it writes the plan to `out`, or one line per error to `err`, and sets
+// `exit_code`. The references must outlive `app`.
+void AddPlanCommand(CLI::App& app, int& exit_code, std::ostream& out, std::ostream& err);
+// The same on std::cout and std::cerr.
+void AddPlanCommand(CLI::App& app, int& exit_code);
+
+}  // namespace trainyard::cli
