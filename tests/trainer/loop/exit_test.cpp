@@ -1,0 +1,132 @@
+// Everything that can be wrong with a job ends in one clear line, the contract's exit code, and nothing half-written.
+#include <sys/mount.h>
+
+#include "operator/http/server.h"
+#include "tests/trainer/loop/job_fixture.h"
+#include "trainer/checkpoint/reader.h"
+
+namespace trainyard::loop {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class ExitTest : public JobTest {
+ protected:
+  // Runs one rank to its end and checks code and termination message.
+  void Expect(int code, const std::string& failure_class, const ::testing::Matcher<std::string>& message,
+              int attempt = 1, int world = 1) {
+    Attempt run = RunToEnd(world, attempt, code);
+    const auto end = run.Termination();
+    ASSERT_TRUE(end.is_object()) << run.process->Log();
+    EXPECT_EQ(end["class"], failure_class);
+    EXPECT_THAT(end["message"].get<std::string>(), message);
+    EXPECT_THAT(end["message"].get<std::string>(), HasSubstr("trainyard-trainer: rank "));
+  }
+};
+
+TEST_F(ExitTest, WrongJob) {
+  job_["training"]["steps"] = "many";
+  Expect(contract::kExitConfiguration, "Configuration", HasSubstr("training.steps"));
+}
+
+TEST_F(ExitTest, MoreRanksThanSequences) {
+  job_["training"]["globalBatchSize"] = 1;
+  job_["training"]["microBatchSize"] = 1;
+  Expect(contract::kExitConfiguration, "Configuration", HasSubstr("lobal"), 1, 2);
+}
+
+TEST_F(ExitTest, MissingData) {
+  job_["data"]["train"][0]["path"] = "gone.txt";
+  Expect(contract::kExitData, "Configuration", HasSubstr("gone.txt"));
+}
+
+TEST_F(ExitTest, OtherDataThanTheCheckpoint) {
+  job_["training"]["steps"] = 10;
+  RunToEnd(1, 1);
+  job_["training"]["steps"] = 20;
+  WriteText(dir_ / "volumes/corpus/train.txt", std::string(50'000, 'x'));
+  Expect(contract::kExitData, "Configuration", HasSubstr("fingerprint"), 2);
+}
+
+TEST_F(ExitTest, OtherModelThanTheCheckpoint) {
+  job_["training"]["steps"] = 10;
+  RunToEnd(1, 1);
+  job_["model"]["ffnSize"] = 96;
+  Expect(contract::kExitCheckpoint, "Configuration", HasSubstr("mlp"), 2);
+}
+
+TEST_F(ExitTest, MissingCheckpointStep) {
+  job_["checkpoint"]["resume"] = "Step";
+  job_["checkpoint"]["resumeStep"] = 77;
+  Expect(contract::kExitCheckpoint, "Configuration", HasSubstr("77"));
+}
+
+TEST_F(ExitTest, DamagedCheckpointGivesWayToAnOlderOneAndIsNamed) {
+  job_["training"]["steps"] = 30;
+  const Attempt undisturbed = RunToEnd(1, 1);
+  const auto flip = [this](int64_t step) {
+    const std::string shards = CheckpointRoot() + "/" + checkpoint::StepDirectory(step) + "/model";
+    for (const auto& entry : std::filesystem::directory_iterator(shards)) {
+      if (entry.path().extension() != ".safetensors") continue;
+      std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+      file.seekg(0, std::ios::end);
+      const auto middle = file.tellg() / 2;
+      file.seekg(middle);
+      const char byte = static_cast<char>(file.get() ^ 1);
+      file.seekp(middle);
+      file.put(byte);
+    }
+  };
+  flip(30);
+  Attempt again = RunToEnd(2, 2);
+  EXPECT_EQ(again.StatusFile()["resumedFromStep"], 20);
+  EXPECT_THAT(again.process->Log(), AllOf(HasSubstr("damaged checkpoint"), HasSubstr("model/shard-")));
+  for (const int64_t step : {10, 20, 30}) flip(step);
+  Expect(contract::kExitCheckpoint, "Configuration", HasSubstr("checkpoint"), 3);
+}
+
+TEST_F(ExitTest, NewerAttemptOwnsTheDirectory) {
+  job_["training"]["steps"] = 10;
+  RunToEnd(1, 5);
+  Expect(contract::kExitFenced, "Communication", HasSubstr("newer"), 4);
+}
+
+TEST_F(ExitTest, LossThatIsNotFinite) {
+  job_["training"]["optimizer"]["learningRate"] = 1e30;
+  job_["training"]["schedule"]["warmupSteps"] = 0;
+  job_["training"]["gradientClipNorm"] = 0;
+  Expect(contract::kExitNonFinite, "User", AllOf(HasSubstr("step "), HasSubstr("not finite")), 1, 2);
+}
+
+TEST_F(ExitTest, CudaIsNeverReplacedInSilence) {
+  job_["training"]["device"] = "CUDA";
+  Expect(contract::kExitConfiguration, "Configuration", HasSubstr("CUDA"));
+}
+
+TEST_F(ExitTest, MasterPortInUse) {
+  auto other = http::Server::Start({}, [](const http::Request&) { return http::Response(); });
+  ASSERT_TRUE(other);
+  const std::string port = std::to_string((*other)->port());
+  Attempt run = Start(2, 1, {{"MASTER_PORT", port}});
+  EXPECT_EQ(run.process->Wait(), contract::kExitPortInUse) << run.process->Log();
+  EXPECT_THAT(run.Termination()["message"].get<std::string>(), HasSubstr(port));
+}
+
+TEST_F(ExitTest, FullDisk) {
+  const std::string volume = dir_ / "volumes/checkpoints";
+  if (mount("trainyard-test", volume.c_str(), "tmpfs", 0, "size=600k") != 0) {
+    GTEST_SKIP() << "needs the right to mount a small file system: " << std::strerror(errno);
+  }
+  job_["checkpoint"]["keepLast"] = 9;
+  Expect(contract::kExitStorage, "Storage", AllOf(HasSubstr("not written"), HasSubstr("No space left")), 1, 2);
+  // What was committed before is whole, what was not is no checkpoint.
+  const auto found = checkpoint::List(CheckpointRoot(), checkpoint::Check::kEverything);
+  ASSERT_TRUE(found) << found.error().message;
+  EXPECT_FALSE(found->empty()) << "the volume was meant to hold at least one";
+  for (const auto& info : *found) EXPECT_TRUE(info.valid) << info.problem;
+  umount2(volume.c_str(), MNT_DETACH);
+}
+
+}  // namespace
+}  // namespace trainyard::loop

@@ -1,0 +1,154 @@
+// Saved at W ranks, loaded at W' and saved again: every tensor, optimizer state included, has the same bytes when it is
+// gathered. All pairs of 1, 2, 3, 4, 8, ranks as threads, with parameters of fewer rows than ranks.
+#include <functional>
+#include <thread>
+
+#include "tests/trainer/loop/job_fixture.h"
+#include "trainer/checkpoint/fence.h"
+#include "trainer/checkpoint/reader.h"
+#include "trainer/dist/in_process_comm.h"
+#include "trainer/loop/restore.h"
+#include "trainer/loop/save.h"
+#include "trainer/loop/setup.h"
+#include "trainer/loop/train_step.h"
+
+namespace trainyard::loop {
+namespace {
+
+constexpr int kWorlds[] = {1, 2, 3, 4, 8};
+constexpr int64_t kSteps = 3;
+
+using Tensors = std::map<std::string, std::string>;  // name -> bytes
+
+class ReshardTest : public JobTest {
+ protected:
+  ReshardTest() {
+    auto& model = job_["model"];
+    model["hiddenSize"] = 12;
+    model["attentionHeads"] = 2;
+    model["kvHeads"] = 1;  // 6 rows
+    model["ffnSize"] = 20;
+    job_["training"]["microBatchSize"] = 1;
+    job_["training"]["evaluation"]["batches"] = 0;
+  }
+
+  // Runs `body` on every rank of a job as it is now; the first failure of any rank is returned.
+  std::string OnRanks(int world, const std::function<Outcome<void>(Session&)>& body) {
+    ++attempt_;
+    WriteText(dir_ / "job.json", job_.dump());
+    auto comms = dist::MakeInProcessComms(world);
+    std::vector<std::string> failures(static_cast<size_t>(world));
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < world; ++rank) {
+      threads.emplace_back([&, rank] {
+        auto& failure = failures[static_cast<size_t>(rank)];
+        auto& comm = comms[static_cast<size_t>(rank)];
+        try {
+          auto session = Prepare(EnvOf(rank, world), [](const char*) -> const char* { return nullptr; });
+          if (!session) {
+            failure = session.error().message;
+            comm->Abort();
+            return;
+          }
+          (*session)->world = std::move(comm);
+          BuildModel(**session);
+          if (auto done = body(**session); !done) {
+            failure = done.error().message;
+            (*session)->world->Abort();
+          }
+        } catch (const std::exception& exception) {
+          failure = exception.what();
+        }
+      });
+    }
+    for (auto& thread : threads) thread.join();
+    for (const std::string& failure : failures) {
+      if (!failure.empty()) return failure;
+    }
+    return "";
+  }
+
+  config::RankEnv EnvOf(int rank, int world) const {
+    config::RankEnv env;
+    env.rank = rank;
+    env.world = world;
+    env.local_rank = rank;
+    env.uid = "uid-1";
+    env.attempt = attempt_;
+    env.job_file = dir_ / "job.json";
+    env.volume_root = dir_ / "volumes";
+    env.run_dir = dir_ / "run";
+    return env;
+  }
+
+  Tensors ReadAll(const std::string& path_in_volume) const {
+    Tensors tensors;
+    auto reader = checkpoint::Reader::Open(dir_ / ("volumes/checkpoints/" + path_in_volume + "/") +
+                                           checkpoint::StepDirectory(kSteps));
+    EXPECT_TRUE(reader) << reader.error().message;
+    if (!reader) return tensors;
+    for (const auto& info : reader->tensors()) {
+      std::string& bytes = tensors[info.group + "/" + info.name];
+      bytes.resize(
+          static_cast<size_t>(*checkpoint::ElementCount(info.global_shape) * *checkpoint::DtypeBytes(info.dtype)));
+      const std::vector<int64_t> origin(info.global_shape.size(), 0);
+      const auto read =
+          reader->Read({{info.name, info.dtype, info.global_shape, origin, info.global_shape, bytes.data()}});
+      EXPECT_TRUE(read) << read.error().message;
+    }
+    return tensors;
+  }
+
+  int attempt_ = 0;
+};
+
+TEST_F(ReshardTest, EveryTensorIsByteEqualForAllPairs) {
+  std::map<int, Tensors> saved;
+  for (const int world : kWorlds) {
+    job_["checkpoint"]["path"] = "w" + std::to_string(world);
+    const std::string failure = OnRanks(world, [](Session& s) -> Outcome<void> {
+      if (auto restored = Restore(s); !restored) return restored;
+      observe::PhaseClock clock(std::chrono::steady_clock::now());
+      for (int64_t step = 1; step <= kSteps; ++step) {
+        if (auto done = TrainStep(s, step, clock); !done) return Fails(done.error());
+      }
+      return Save(s);
+    });
+    ASSERT_EQ(failure, "") << world;
+    saved[world] = ReadAll("w" + std::to_string(world));
+    ASSERT_EQ(saved[world].size(), saved[1].size());
+    for (const auto& [name, bytes] : saved[world]) {
+      ASSERT_NE(bytes.find_first_not_of('\0'), std::string::npos) << name << " is all zeros: nothing is shown";
+    }
+  }
+  ASSERT_GT(saved[1].size(), 3 * 18u);
+  for (const int from : kWorlds) {
+    for (const int to : kWorlds) {
+      for (const std::string strategy : {"FSDP", "DDP"}) {
+        SCOPED_TRACE("from " + std::to_string(from) + " to " + std::to_string(to) + " ranks, " + strategy);
+        job_["parallelism"]["strategy"] = strategy;
+        job_["checkpoint"]["path"] = "w" + std::to_string(from);
+        const std::string copy = "w" + std::to_string(from) + "-" + std::to_string(to) + strategy;
+        const std::string failure = OnRanks(to, [&](Session& s) -> Outcome<void> {
+          if (auto restored = Restore(s); !restored) return restored;
+          if (s.progress.step != kSteps) return Fails(contract::kExitInternal, "resumed from another step");
+          s.job.checkpoint->directory.path = copy;
+          s.progress.saved_step.reset();
+          if (s.env.rank == 0) {
+            const auto taken = checkpoint::TakeOver(s.CheckpointRoot(), {s.env.uid, s.env.attempt, s.env.round});
+            if (!taken) return Fails(contract::kExitInternal, taken.error().message);
+          }
+          s.world->Barrier();
+          return Save(s);
+        });
+        ASSERT_EQ(failure, "");
+        const Tensors again = ReadAll(copy);
+        ASSERT_EQ(again.size(), saved[from].size());
+        for (const auto& [name, bytes] : saved[from]) EXPECT_TRUE(again.at(name) == bytes) << name;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace trainyard::loop

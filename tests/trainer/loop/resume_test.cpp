@@ -1,0 +1,86 @@
+// A job that is stopped and goes on at the same world size is the job that was never stopped: same losses to the last
+// of nine digits, same parameters to the last bit.
+#include "tests/trainer/loop/job_fixture.h"
+
+namespace trainyard::loop {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+class ResumeTest : public JobTest {};
+
+TEST_F(ResumeTest, StoppedAndContinuedEqualsUndisturbed) {
+  job_["training"]["steps"] = 150;
+  for (const std::string strategy : {"DDP", "FSDP"}) {
+    job_["parallelism"]["strategy"] = strategy;
+    job_["checkpoint"]["path"] = "tiny-" + strategy;
+    const Attempt undisturbed = Undisturbed(2);
+    const auto reference = undisturbed.StatusFile();
+    ASSERT_EQ(reference["phase"], "Succeeded");
+
+    Attempt first = Start(2, 1);
+    ASSERT_TRUE(first.AwaitStep(12)) << first.process->Log();
+    first.process->Signal(SIGTERM);
+    ASSERT_EQ(first.process->Wait(), contract::kExitStopped) << first.process->Log();
+    EXPECT_EQ(first.StatusFile()["phase"], "Stopped");
+    EXPECT_EQ(first.Termination()["class"], "None");
+    const int64_t stopped_at = first.LastStep();
+    EXPECT_EQ(first.StatusFile()["checkpoint"]["step"], stopped_at);
+    ASSERT_LT(stopped_at, 150);
+
+    const Attempt second = RunToEnd(2, 2);
+    EXPECT_EQ(second.StatusFile()["resumedFromStep"], stopped_at);
+    EXPECT_EQ(second.Steps().front()["step"], stopped_at + 1);
+    auto losses = Losses(first.Steps());
+    losses.merge(Losses(second.Steps()));
+    EXPECT_EQ(losses.size(), 150u);
+    EXPECT_EQ(losses, Losses(undisturbed.Steps()));
+    EXPECT_EQ(second.StatusFile()["parameterHash"], reference["parameterHash"]);
+    EXPECT_EQ(second.StatusFile()["validationLoss"], reference["validationLoss"]);
+    EXPECT_EQ(second.StatusFile()["initialValidationLoss"], reference["initialValidationLoss"]);
+    EXPECT_LT(reference["validationLoss"], reference["initialValidationLoss"]) << "it learns";
+    std::filesystem::remove_all(dir_ / "volumes/checkpoints/undisturbed");
+  }
+}
+
+TEST_F(ResumeTest, RestartInPlaceEqualsUndisturbed) {
+  job_["training"]["steps"] = 150;
+  const Attempt undisturbed = Undisturbed(2);
+  Attempt run = Start(2, 1);
+  ASSERT_TRUE(run.AwaitStep(12)) << run.process->Log();
+  EXPECT_THAT(HttpAsk(run.Port(), "POST", "/restart", "secret"), StartsWith("HTTP/1.1 202"));
+  ASSERT_EQ(run.process->Wait(), 0) << run.process->Log();
+  EXPECT_EQ(run.StatusFile()["round"], 1);
+  EXPECT_EQ(Losses(run.Steps()), Losses(undisturbed.Steps()));
+  EXPECT_EQ(run.StatusFile()["parameterHash"], undisturbed.StatusFile()["parameterHash"]);
+}
+
+TEST_F(ResumeTest, AFinishedJobHasNothingToDo) {
+  job_["training"]["steps"] = 10;
+  const Attempt first = RunToEnd(1, 1);
+  const Attempt again = RunToEnd(2, 2);
+  EXPECT_TRUE(again.Steps().empty());
+  EXPECT_EQ(again.StatusFile()["phase"], "Succeeded");
+  EXPECT_EQ(again.StatusFile()["parameterHash"], first.StatusFile()["parameterHash"]);
+  EXPECT_EQ(again.StatusFile()["validationLoss"], first.StatusFile()["validationLoss"]);
+}
+
+TEST_F(ResumeTest, NeverAndStepSpeakAboutTheFirstAttemptOnly) {
+  job_["training"]["steps"] = 30;
+  const Attempt first = RunToEnd(1, 1);
+  job_["job"]["uid"] = "uid-2";
+  job_["checkpoint"]["resume"] = "Step";
+  job_["checkpoint"]["resumeStep"] = 20;
+  Attempt step = RunToEnd(1, 1);
+  EXPECT_EQ(step.StatusFile()["resumedFromStep"], 20);
+  EXPECT_EQ(step.StatusFile()["parameterHash"], first.StatusFile()["parameterHash"]);
+  EXPECT_TRUE(RunToEnd(1, 2).Steps().empty()) << "the second attempt goes on from its own last step";
+  job_["job"]["uid"] = "uid-3";
+  job_["checkpoint"]["resume"] = "Never";
+  EXPECT_EQ(RunToEnd(1, 1).Steps().size(), 30u);
+  EXPECT_TRUE(RunToEnd(1, 2).Steps().empty());
+}
+
+}  // namespace
+}  // namespace trainyard::loop

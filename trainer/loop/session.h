@@ -1,0 +1,53 @@
+// One rank's training run: everything that setup builds once and the loop uses. The order of members is the order of
+// construction; destruction runs backwards, so that the engine goes before the groups and the device it uses.
+// Thread-safety: one thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "trainer/config/config.h"
+#include "trainer/data/batch.h"
+#include "trainer/data/dataset.h"
+#include "trainer/device/device.h"
+#include "trainer/dist/comm.h"
+#include "trainer/engine/engine.h"
+#include "trainer/loop/failure.h"
+#include "trainer/loop/report.h"
+#include "trainer/loop/sample_log.h"
+#include "trainer/model/llama.h"
+
+namespace trainyard::loop {
+
+// How far training has come. All of it is in train_state.json.
+struct Progress {
+  int64_t step = 0;    // optimizer steps done
+  int64_t cursor = 0;  // sequences consumed by all ranks together
+  int64_t tokens = 0;  // the same in tokens
+  std::optional<double> loss;
+  std::optional<double> initial_validation_loss;
+  std::optional<double> validation_loss;
+  std::optional<int64_t> saved_step;  // newest checkpoint of this state's history
+};
+
+struct Session {
+  config::Job job;
+  config::RankEnv env;
+  int threads = 1;
+  std::unique_ptr<Report> report;
+  std::unique_ptr<data::TokenSource> train_source, validation_source;
+  std::optional<data::BatchReader> train, validation;
+  std::optional<SampleLog> sample_log;  // debugging aid, off unless asked for
+  std::unique_ptr<device::Device> device;
+  std::unique_ptr<dist::Comm> world;
+  std::unique_ptr<engine::Engine> engine;
+  std::unique_ptr<model::Llama> model;
+  Progress progress;
+
+  // Directory of the job's checkpoints; only with job.checkpoint.
+  std::string CheckpointRoot() const { return job.checkpoint->directory.Resolve(env.volume_root); }
+};
+
+}  // namespace trainyard::loop

@@ -1,0 +1,18 @@
+// From environment and resolved job to a session that can train. Thread-safety: called once, from the main thread.
+#pragma once
+
+#include <memory>
+
+#include "trainer/loop/session.h"
+
+namespace trainyard::loop {
+
+// Everything local: job, data, device, number of threads. Nothing is said to other ranks yet, so that a wrong job ends
+// every rank by itself with a clear error.
+Outcome<std::unique_ptr<Session>> Prepare(const config::RankEnv& env, const config::GetEnv& get);
+// Connects the ranks: session.world.
+Outcome<void> Connect(Session& session);
+// Builds engine and model with their initial weights over session.world.
+void BuildModel(Session& session);
+
+}  // namespace trainyard::loop

@@ -1,0 +1,118 @@
+#include "trainer/loop/state.h"
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+namespace trainyard::loop {
+namespace {
+
+constexpr int kStateVersion = 1;
+
+std::string DtypeOf(const at::Tensor& tensor) { return tensor.scalar_type() == at::kDouble ? "F64" : "F32"; }
+
+std::optional<double> OptionalNumber(const nlohmann::json& json, const char* key) {
+  const auto it = json.find(key);
+  if (it == json.end() || !it->is_number()) return std::nullopt;
+  return it->get<double>();
+}
+
+}  // namespace
+
+StateSlices SlicesOf(engine::Engine& engine) {
+  StateSlices slices;
+  for (const engine::ShardView& shard : engine.Shards()) {
+    if (shard.rows.size() == 0) continue;
+    std::vector<int64_t> offset(shard.global_shape.size(), 0);
+    offset[0] = shard.rows.lo;
+    std::vector<int64_t> shape = shard.global_shape;
+    shape[0] = shard.rows.size();
+    const auto add = [&](std::vector<checkpoint::TensorSlice>& group, const std::string& name, const at::Tensor& live) {
+      const at::Tensor host = live.to(at::kCPU).contiguous();
+      group.push_back({name, DtypeOf(host), shard.global_shape, offset, shape, host.data_ptr()});
+      slices.host.push_back(host);
+      slices.device.push_back(live);
+    };
+    add(slices.model, shard.name, shard.master);
+    add(slices.optim, "state." + shard.name + ".exp_avg", shard.exp_avg);
+    add(slices.optim, "state." + shard.name + ".exp_avg_sq", shard.exp_avg_sq);
+  }
+  return slices;
+}
+
+void StoreSlices(const StateSlices& slices) {
+  at::NoGradGuard no_grad;
+  for (size_t i = 0; i < slices.host.size(); ++i) {
+    if (slices.host[i].data_ptr() != slices.device[i].data_ptr()) slices.device[i].copy_(slices.host[i]);
+  }
+}
+
+std::string TrainStateJson(const Session& s) {
+  nlohmann::ordered_json json = {{"version", kStateVersion},
+                                 {"step", s.progress.step},
+                                 {"consumedSequences", s.progress.cursor},
+                                 {"consumedTokens", s.progress.tokens},
+                                 {"seed", s.job.training.seed},
+                                 {"sequenceLength", s.job.training.sequence_length},
+                                 {"globalBatchSize", s.job.training.global_batch_size},
+                                 {"dataFingerprint", s.train_source->fingerprint()},
+                                 {"resume", ResumeDirective(*s.job.checkpoint)},
+                                 {"worldSize", s.env.world},
+                                 {"threads", s.threads}};
+  if (s.progress.loss) json["loss"] = *s.progress.loss;
+  if (s.progress.initial_validation_loss) json["initialValidationLoss"] = *s.progress.initial_validation_loss;
+  if (s.progress.validation_loss) json["validationLoss"] = *s.progress.validation_loss;
+  return json.dump(2);
+}
+
+Outcome<Progress> ParseTrainState(const Session& s, const nlohmann::json& state) {
+  Progress progress;
+  uint64_t seed = 0;
+  int64_t length = 0;
+  std::string fingerprint;
+  try {
+    const int version = state.at("version").get<int>();
+    if (version != kStateVersion) {
+      return Fails(contract::kExitCheckpoint, "train_state.json has version " + std::to_string(version) +
+                                                  ", this program reads version " + std::to_string(kStateVersion));
+    }
+    progress.step = state.at("step").get<int64_t>();
+    progress.cursor = state.at("consumedSequences").get<int64_t>();
+    progress.tokens = state.at("consumedTokens").get<int64_t>();
+    seed = state.at("seed").get<uint64_t>();
+    length = state.at("sequenceLength").get<int64_t>();
+    fingerprint = state.at("dataFingerprint").get<std::string>();
+  } catch (const nlohmann::json::exception& bad) {
+    return Fails(contract::kExitCheckpoint, std::string("train_state.json is not one of ours: ") + bad.what());
+  }
+  if (seed != s.job.training.seed || length != s.job.training.sequence_length) {
+    return Fails(contract::kExitConfiguration,
+                 "the checkpoint was made with seed " + std::to_string(seed) + " and sequenceLength " +
+                     std::to_string(length) + ", the job says " + std::to_string(s.job.training.seed) + " and " +
+                     std::to_string(s.job.training.sequence_length) +
+                     ": the order of samples would change; set them back or use another checkpoint path");
+  }
+  if (fingerprint != s.train_source->fingerprint()) {
+    return Fails(contract::kExitData, "the training data (fingerprint " + s.train_source->fingerprint() +
+                                          ") is not the data of the checkpoint (" + fingerprint +
+                                          "): put it back or use another checkpoint path");
+  }
+  progress.loss = OptionalNumber(state, "loss");
+  progress.initial_validation_loss = OptionalNumber(state, "initialValidationLoss");
+  progress.validation_loss = OptionalNumber(state, "validationLoss");
+  progress.saved_step = progress.step;
+  return progress;
+}
+
+std::string ResumeDirective(const config::Checkpoint& checkpoint) {
+  switch (checkpoint.resume) {
+    case config::Resume::kLatest:
+      return "Latest";
+    case config::Resume::kNever:
+      return "Never";
+    case config::Resume::kStep:
+      return "Step " + std::to_string(checkpoint.resume_step);
+  }
+  return "Latest";
+}
+
+}  // namespace trainyard::loop

@@ -1,0 +1,110 @@
+#include "trainer/loop/train_step.h"
+
+#include <chrono>
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "trainer/loop/exchange.h"
+#include "trainer/loop/stop_signal.h"
+#include "trainer/optim/adamw.h"
+#include "trainer/optim/schedule.h"
+
+namespace trainyard::loop {
+namespace {
+
+using observe::Activity;
+
+double PlannedRate(const config::Training& training, int64_t step) {
+  optim::Schedule schedule;
+  schedule.type = training.schedule.type == config::ScheduleType::kCosine ? optim::Schedule::Type::kCosine
+                                                                          : optim::Schedule::Type::kConstant;
+  schedule.peak = training.optimizer.learning_rate;
+  schedule.warmup_steps = training.schedule.warmup_steps;
+  schedule.total_steps = training.steps;
+  schedule.min_ratio = training.schedule.min_learning_rate_ratio;
+  return optim::LearningRate(schedule, step);
+}
+
+// What the ranks agree on after backward, in one sum: the loss of each micro-batch in a place of its own, so that the
+// total is added in the same order at every world size, then tokens and stop bit.
+class Agreement {
+ public:
+  explicit Agreement(int64_t micro_batches) : values_(static_cast<size_t>(micro_batches) + 2, 0.0) {}
+  double& loss(int64_t micro_batch) { return values_[static_cast<size_t>(micro_batch)]; }
+  double& tokens() { return values_[values_.size() - 2]; }
+  double& stop() { return values_.back(); }
+  void Reduce(dist::Comm& comm, const std::string& label) { SumInOrder(comm, values_, label); }
+  double LossSum() const {
+    double sum = 0;
+    for (size_t i = 0; i + 2 < values_.size(); ++i) sum += values_[i];
+    return sum;
+  }
+
+ private:
+  std::vector<double> values_;
+};
+
+Failure NonFinite(int64_t step, const std::string& what) {
+  return {contract::kExitNonFinite, what + " of step " + std::to_string(step) +
+                                        " is not finite; the weights of the step before are kept: lower "
+                                        "training.optimizer.learningRate or look at the data"};
+}
+
+}  // namespace
+
+Outcome<StepResult> TrainStep(Session& s, int64_t step, observe::PhaseClock& clock) {
+  const auto now = [] { return std::chrono::steady_clock::now(); };
+  const config::Training& training = s.job.training;
+  const std::string label = "step " + std::to_string(step);
+  const auto plans = data::PlanStep(training.global_batch_size, training.micro_batch_size, s.env.world, s.env.rank);
+  const int64_t count = (training.global_batch_size + training.micro_batch_size - 1) / training.micro_batch_size;
+  Agreement agreement(count);
+
+  s.engine->BeginStep();
+  for (size_t i = 0; i < plans.size(); ++i) {
+    const data::MicroBatchPlan& plan = plans[i];
+    clock.Switch(Activity::kData, now());
+    auto tokens = s.train->Load(s.progress.cursor + plan.first, plan.rows);
+    if (!tokens) return Fails(contract::kExitData, "training data of " + label + ": " + tokens.error().message);
+    if (s.sample_log && !plan.padding) s.sample_log->Append(step, s.progress.cursor + plan.first, *tokens);
+    const at::Tensor batch = tokens->to(s.device->torch());
+    clock.Switch(Activity::kCompute, now());
+    at::Tensor loss = plan.padding ? s.model->LossSum(batch, at::zeros({plan.rows}, batch.options().dtype(at::kFloat)))
+                                   : s.model->LossSum(batch);
+    if (!plan.padding) {
+      agreement.loss(plan.first / training.micro_batch_size) = loss.item<double>();
+      agreement.tokens() += static_cast<double>(plan.rows * training.sequence_length);
+    }
+    s.engine->Backward(std::move(loss), i + 1 == plans.size());
+  }
+  clock.Switch(Activity::kCommunication, now());
+  s.engine->FinishBackward();
+  agreement.stop() = StopRequested() ? 1 : 0;
+  agreement.Reduce(*s.world, label + " loss");
+
+  StepResult result;
+  result.tokens = static_cast<int64_t>(agreement.tokens());
+  result.stop = agreement.stop() > 0;
+  const double scale = 1.0 / agreement.tokens();
+  result.loss = agreement.LossSum() * scale;
+  // Both figures are the same on every rank, so all leave together.
+  if (!std::isfinite(result.loss)) return Fails(NonFinite(step, "the loss"));
+  result.gradient_norm = s.engine->GradNorm(scale);
+  if (!std::isfinite(result.gradient_norm)) return Fails(NonFinite(step, "the gradient norm"));
+
+  clock.Switch(Activity::kOptimizer, now());
+  result.learning_rate = PlannedRate(training, step);
+  const config::Optimizer& o = training.optimizer;
+  s.engine->Step({o.beta1, o.beta2, o.epsilon, o.weight_decay}, result.learning_rate,
+                 scale * optim::ClipFactor(result.gradient_norm, training.gradient_clip_norm), step);
+  clock.Switch(Activity::kOther, now());
+  s.progress.step = step;
+  s.progress.cursor += training.global_batch_size;
+  s.progress.tokens += result.tokens;
+  s.progress.loss = result.loss;
+  return result;
+}
+
+}  // namespace trainyard::loop

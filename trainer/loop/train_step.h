@@ -1,0 +1,24 @@
+// One optimizer step of all ranks: micro-batches forward and backward, what the ranks must agree on, the update.
+// Thread-safety: one thread; every rank calls it for the same step.
+#pragma once
+
+#include <cstdint>
+
+#include "trainer/loop/session.h"
+#include "trainer/observe/phase_clock.h"
+
+namespace trainyard::loop {
+
+struct StepResult {
+  double loss = 0;           // mean nats per token of the global batch, before the update; same bits on every rank
+  double gradient_norm = 0;  // before clipping
+  double learning_rate = 0;
+  int64_t tokens = 0;  // targets of the global batch
+  bool stop = false;   // at least one rank was asked to stop: all ranks know it after the same step
+};
+
+// Runs step `step` (from 1) and advances the session's progress. The loss is a sum over tokens, divided once by the
+// global token count. Failures: kExitData; kExitNonFinite, on every rank and before the update. Throws CommError.
+Outcome<StepResult> TrainStep(Session& session, int64_t step, observe::PhaseClock& clock);
+
+}  // namespace trainyard::loop

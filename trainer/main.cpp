@@ -1,0 +1,23 @@
+// trainyard-trainer: one rank of a training job. Everything it needs comes from the environment (docs/contract.md); it
+// is started by trainyard-launch.
+#include <cstdlib>
+#include <iostream>
+#include <string_view>
+
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include "trainer/loop/run.h"
+
+int main(int argc, char** argv) {
+  if (argc > 1) {
+    const bool help = std::string_view(argv[1]) == "--help" || std::string_view(argv[1]) == "-h";
+    (help ? std::cout : std::cerr) << "Usage: trainyard-trainer\n"
+                                      "One rank of a training job, configured by its environment and the resolved job "
+                                      "in $TRAINYARD_JOB_FILE.\nStart ranks with trainyard-launch.\n";
+    return help ? 0 : 2;
+  }
+  spdlog::set_default_logger(spdlog::stderr_logger_mt("trainer"));
+  spdlog::set_pattern("%H:%M:%S.%e %l %v");
+  return trainyard::loop::Run([](const char* name) { return std::getenv(name); });
+}
