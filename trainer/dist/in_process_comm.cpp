@@ -44,38 +44,9 @@ bool Alike(const Part& a, const Part& b) {
 // Does the call for all ranks at once. Results are made aside before any is written: `out` may overlap `in`.
 void Execute(Slot& slot) {
   at::NoGradGuard no_grad;
-  std::vector<at::Tensor> ins;
-  for (auto& [rank, part] : slot.parts) {
-    ins.push_back(part.in);
-  }
-  const int64_t world = static_cast<int64_t>(slot.parts.size());
   const Part& first = slot.parts.begin()->second;
-  const int64_t n = first.in.numel();
-  std::vector<at::Tensor> results;
-  for (int64_t r = 0; r < world; ++r) {
-    std::vector<at::Tensor> slices;
-    switch (first.call) {
-      case Call::kAllGather:
-        results.push_back(r == 0 ? at::cat(ins) : results[0]);
-        break;
-      case Call::kReduceScatter:
-      case Call::kAllToAll:
-        for (const at::Tensor& in : ins) {
-          slices.push_back(in.narrow(0, r * (n / world), n / world));
-        }
-        results.push_back(at::cat(slices));
-        break;
-      case Call::kAllReduce:
-        results.push_back(r == 0 ? at::cat(ins) : results[0]);
-        break;
-      case Call::kBroadcast:
-        results.push_back(r == 0 ? slot.parts.at(first.root).in.clone() : results[0]);
-        break;
-      case Call::kSend:
-      case Call::kRecv:
-      case Call::kBarrier:
-        break;
-    }
+  if (first.call == Call::kBarrier) {
+    return;
   }
   if (first.call == Call::kSend || first.call == Call::kRecv) {
     Part& a = slot.parts.begin()->second;
@@ -83,14 +54,30 @@ void Execute(Slot& slot) {
     (a.call == Call::kSend ? b : a).out.copy_((a.call == Call::kSend ? a : b).in);
     return;
   }
-  size_t r = 0;
+  std::vector<at::Tensor> ins;
   for (auto& [rank, part] : slot.parts) {
-    if (part.call == Call::kReduceScatter || part.call == Call::kAllReduce) {
-      RankOrderSum(part.out, results[r], static_cast<int>(world));
-    } else if (part.call != Call::kBarrier) {
-      part.out.copy_(results[r]);
+    ins.push_back(part.in);
+  }
+  const int64_t world = static_cast<int64_t>(ins.size());
+  const int64_t slice = first.in.numel() / world;
+  std::vector<at::Tensor> results;
+  for (auto& [rank, part] : slot.parts) {
+    const bool sliced = part.call == Call::kReduceScatter || part.call == Call::kAllToAll;
+    std::vector<at::Tensor> pieces = ins;
+    if (sliced) {
+      for (at::Tensor& piece : pieces) {
+        piece = piece.narrow(0, rank * slice, slice);
+      }
     }
-    ++r;
+    if (part.call == Call::kReduceScatter || part.call == Call::kAllReduce) {
+      results.push_back(at::empty_like(part.out));
+      RankOrderSum(results.back(), pieces);
+    } else {
+      results.push_back(part.call == Call::kBroadcast ? ins[part.root].clone() : at::cat(pieces));
+    }
+  }
+  for (size_t r = 0; r < results.size(); ++r) {
+    slot.parts.at(static_cast<int>(r)).out.copy_(results[r]);
   }
 }
 

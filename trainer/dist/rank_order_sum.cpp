@@ -10,46 +10,43 @@ namespace {
 constexpr int64_t kBlock = 2048;
 
 template <typename T, typename Acc>
-void Sum(T* out, const T* parts, int64_t n, int world) {
+void Sum(const at::Tensor& out, at::TensorList parts) {
+  T* const to = static_cast<T*>(out.mutable_data_ptr());
+  const int64_t n = out.numel();
   Acc sum[kBlock];
   for (int64_t start = 0; start < n; start += kBlock) {
     const int64_t count = std::min(kBlock, n - start);
+    const T* const first = static_cast<const T*>(parts[0].const_data_ptr()) + start;
     for (int64_t i = 0; i < count; ++i) {
-      sum[i] = static_cast<Acc>(parts[start + i]);
+      sum[i] = static_cast<Acc>(first[i]);
     }
-    for (int r = 1; r < world; ++r) {
-      const T* part = parts + r * n + start;
+    for (size_t r = 1; r < parts.size(); ++r) {
+      const T* const part = static_cast<const T*>(parts[r].const_data_ptr()) + start;
       for (int64_t i = 0; i < count; ++i) {
         sum[i] += static_cast<Acc>(part[i]);
       }
     }
     for (int64_t i = 0; i < count; ++i) {
-      out[start + i] = static_cast<T>(sum[i]);
+      to[start + i] = static_cast<T>(sum[i]);
     }
   }
 }
 
-template <typename T, typename Acc>
-void SumAs(const at::Tensor& out, const at::Tensor& parts, int world) {
-  Sum<T, Acc>(static_cast<T*>(out.mutable_data_ptr()), static_cast<const T*>(parts.const_data_ptr()), out.numel(),
-              world);
-}
-
 }  // namespace
 
-void RankOrderSum(const at::Tensor& out, const at::Tensor& parts, int world) {
+void RankOrderSum(const at::Tensor& out, at::TensorList parts) {
   switch (out.scalar_type()) {
     case at::kFloat:
-      return SumAs<float, float>(out, parts, world);
+      return Sum<float, float>(out, parts);
     case at::kDouble:
-      return SumAs<double, double>(out, parts, world);
+      return Sum<double, double>(out, parts);
     case at::kBFloat16:
-      return SumAs<at::BFloat16, float>(out, parts, world);
+      return Sum<at::BFloat16, float>(out, parts);
     case at::kHalf:
-      return SumAs<at::Half, float>(out, parts, world);
+      return Sum<at::Half, float>(out, parts);
     case at::kLong:
       // Unsigned, since overflow is meant to wrap.
-      return SumAs<uint64_t, uint64_t>(out, parts, world);
+      return Sum<uint64_t, uint64_t>(out, parts);
     default:
       TORCH_CHECK(false, "no sum over ranks for type ", out.scalar_type());
   }

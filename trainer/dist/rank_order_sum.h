@@ -6,9 +6,9 @@
 
 namespace trainyard::dist {
 
-// out [n] = parts[0] + parts[1] + ... for `parts` [W*n], in rank order. float, double and int64 add in their own type
-// (int64 modulo 2^64); bfloat16 and half add in float and round once at the end. Contiguous CPU tensors of one type;
+// out = parts[0] + parts[1] + ..., one part per rank, all of out's length and type. float, double and int64 add in
+// their own type (int64 modulo 2^64); bfloat16 and half add in float and round once at the end. Contiguous CPU tensors;
 // `out` may be one of the parts. Throws c10::Error for another type.
-void RankOrderSum(const at::Tensor& out, const at::Tensor& parts, int world);
+void RankOrderSum(const at::Tensor& out, at::TensorList parts);
 
 }  // namespace trainyard::dist

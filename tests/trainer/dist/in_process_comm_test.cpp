@@ -1,0 +1,75 @@
+#include "trainer/dist/in_process_comm.h"
+
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "tests/trainer/dist/conformance.h"
+
+namespace trainyard::dist {
+namespace {
+
+using Param = std::tuple<ConformanceCase, int>;
+
+std::string Name(const testing::TestParamInfo<Param>& info) {
+  return std::string(std::get<0>(info.param).name) + "At" + std::to_string(std::get<1>(info.param));
+}
+
+// Runs `body` as every rank of a world of threads; each thread destroys its own Comm.
+void RunThreads(int world, const std::function<std::string(Comm&)>& body) {
+  auto comms = MakeInProcessComms(world);
+  std::vector<std::string> problems(world);
+  std::vector<std::thread> threads;
+  for (int r = 0; r < world; ++r) {
+    threads.emplace_back([&, r] {
+      std::unique_ptr<Comm> comm = std::move(comms[r]);
+      try {
+        problems[r] = body(*comm);
+      } catch (const std::exception& e) {
+        problems[r] = std::string("threw ") + e.what();
+      }
+    });
+  }
+  for (auto& thread : threads) {
+    thread.join();
+  }
+  for (int r = 0; r < world; ++r) {
+    EXPECT_EQ(problems[r], "") << "rank " << r;
+  }
+}
+
+class InProcessHealthy : public testing::TestWithParam<Param> {};
+TEST_P(InProcessHealthy, Conforms) { RunThreads(std::get<1>(GetParam()), std::get<0>(GetParam()).run); }
+INSTANTIATE_TEST_SUITE_P(Comm, InProcessHealthy,
+                         testing::Combine(testing::ValuesIn(HealthyCases()), testing::Values(1, 2, 3, 4)), Name);
+
+class InProcessFailing : public testing::TestWithParam<Param> {};
+TEST_P(InProcessFailing, Conforms) { RunThreads(std::get<1>(GetParam()), std::get<0>(GetParam()).run); }
+INSTANTIATE_TEST_SUITE_P(Comm, InProcessFailing,
+                         testing::Combine(testing::ValuesIn(FailingCases()), testing::Values(2, 3)), Name);
+
+TEST(InProcessComm, RankThatLeavesIsALostPeer) {
+  RunThreads(3, [](Comm& c) -> std::string {
+    if (c.rank() == 1) {
+      return "";  // destroys its Comm
+    }
+    CommError::Kind kind{};
+    std::string problem = ExpectCommError([&] { c.Barrier(); }, std::chrono::seconds(2), &kind);
+    return problem.empty() && kind != CommError::Kind::kPeerLost ? "wrong kind" : problem;
+  });
+}
+
+TEST(InProcessComm, SaysWhichCallsDiffer) {
+  RunThreads(2, [](Comm& c) -> std::string {
+    std::string message;
+    std::string problem = ExpectCommError(
+        [&] {
+          c.AllReduce(at::ones({c.rank() + 1}), Reduce::kSum, {.label = "step " + std::to_string(c.rank())})->Wait();
+        },
+        std::chrono::seconds(2), nullptr, &message);
+    return problem.empty() && message.find("step 0") == std::string::npos ? message : problem;
+  });
+}
+
+}  // namespace
+}  // namespace trainyard::dist

@@ -1,0 +1,436 @@
+// Collectives over point-to-point messages. Each group has one thread that runs its calls strictly in the order in
+// which they were made: with that, two ranks that make the same calls exchange the same messages, and the sums of a
+// reduce-scatter run beside the caller's computing.
+#include "trainer/dist/gloo_comm.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstdio>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "trainer/dist/gloo_group.h"
+#include "trainer/dist/in_process_comm.h"
+#include "trainer/dist/rank_order_sum.h"
+
+namespace trainyard::dist {
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+// A reduce-scatter moves this much per peer at a time, two pieces under way: the scratch stays small and the sum of
+// one piece overlaps the transfer of the next.
+constexpr int64_t kPieceBytes = 1 << 20;
+// Up to this size (times the ranks) an all-reduce gathers everything and sums: one exchange instead of two.
+constexpr int64_t kSmallBytes = 256 << 10;
+
+// Tags of users' messages are below this, those of collectives above.
+constexpr uint32_t kFirstCollectiveTag = 1U << 15;
+
+// One call that the group's thread runs.
+struct Task {
+  std::function<void()> run;
+  std::string what;  // Describe()
+  milliseconds allowed{0};
+  SteadyTime start;
+  bool done = false;
+
+  SteadyTime deadline() const { return start + allowed; }
+};
+
+// What the comm, its thread and its outstanding works share.
+struct Shared {
+  std::shared_ptr<GlooGroup> group;
+  std::mutex mutex;  // guards everything below
+  std::condition_variable changed;
+  std::deque<std::shared_ptr<Task>> queue;
+  bool stopping = false;
+  bool failed = false;
+  CommError::Kind kind = CommError::Kind::kPeerLost;
+  std::string failure;  // the first one; the later ones are its echo
+
+  // Records the first failure and closes the group, so that the peers do not wait for a rank that gave up.
+  void Fail(CommError::Kind why, const std::string& message) {
+    {
+      std::lock_guard lock(mutex);
+      if (!failed) {
+        failed = true;
+        kind = why;
+        failure = message;
+      }
+      changed.notify_all();
+    }
+    group->Close();
+  }
+  // With the mutex held.
+  [[noreturn]] void Throw(const std::string& what) const {
+    throw CommError(kind, failure.starts_with(what) ? failure : what + " failed after: " + failure);
+  }
+};
+
+double Seconds(Clock::duration d) { return std::chrono::duration<double>(d).count(); }
+
+std::string Seconds(const Task& task) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f s", Seconds(Clock::now() - task.start));
+  return text;
+}
+
+// What went wrong in a call, from the exception that ended it.
+void FailCall(Shared& shared, const Task& task, const std::string& error) {
+  // Gloo wakes up a little early or late; what ends close to the deadline ended because of it.
+  const bool late = Clock::now() + milliseconds(5) >= task.deadline();
+  shared.Fail(late ? CommError::Kind::kDeadline : CommError::Kind::kPeerLost,
+              late ? task.what + " did not complete within its deadline of " + std::to_string(task.allowed.count()) +
+                         " ms: a peer is silent or makes another call"
+                   : task.what + " failed after " + Seconds(task) + ": a peer is lost (" +
+                         error.substr(0, error.find('\n')) + "); see what the other ranks said first");
+}
+
+class TaskWork final : public Work {
+ public:
+  TaskWork(std::shared_ptr<Shared> shared, std::shared_ptr<Task> task)
+      : shared_(std::move(shared)), task_(std::move(task)) {}
+  void Wait() override {
+    std::unique_lock lock(shared_->mutex);
+    shared_->changed.wait(lock, [&] { return task_->done || shared_->failed; });
+    if (!task_->done) {
+      shared_->Throw(task_->what);
+    }
+  }
+
+ private:
+  const std::shared_ptr<Shared> shared_;
+  const std::shared_ptr<Task> task_;
+};
+
+class MessageWork final : public Work {
+ public:
+  MessageWork(std::shared_ptr<Shared> shared, Task task, std::unique_ptr<GlooMessage> message)
+      : shared_(std::move(shared)), task_(std::move(task)), message_(std::move(message)) {}
+  void Wait() override {
+    if (task_.done) {
+      return;
+    }
+    try {
+      message_->Wait(task_.deadline());
+      task_.done = true;
+    } catch (const std::exception& e) {
+      FailCall(*shared_, task_, e.what());
+      std::lock_guard lock(shared_->mutex);
+      shared_->Throw(task_.what);
+    }
+  }
+
+ private:
+  const std::shared_ptr<Shared> shared_;
+  Task task_;
+  const std::unique_ptr<GlooMessage> message_;
+};
+
+void RunQueue(const std::shared_ptr<Shared>& shared) {
+  at::NoGradGuard no_grad;
+  for (;;) {
+    std::shared_ptr<Task> task;
+    {
+      std::unique_lock lock(shared->mutex);
+      shared->changed.wait(lock, [&] { return shared->stopping || shared->failed || !shared->queue.empty(); });
+      if (shared->failed || shared->queue.empty()) {
+        return;
+      }
+      task = std::move(shared->queue.front());
+      shared->queue.pop_front();
+    }
+    try {
+      task->run();
+    } catch (const std::exception& e) {
+      FailCall(*shared, *task, e.what());
+      return;
+    }
+    task->run = nullptr;  // lets go of the buffers
+    std::lock_guard lock(shared->mutex);
+    task->done = true;
+    shared->changed.notify_all();
+  }
+}
+
+at::Tensor Bytes(const at::Tensor& t) { return t.view(at::kByte); }
+
+// Not copy_(): that would start a second pool of compute threads under this one.
+void CopyBytes(const at::Tensor& to, const at::Tensor& from) {
+  if (to.const_data_ptr() != from.const_data_ptr()) {
+    std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), from.nbytes());
+  }
+}
+
+// The messages of one collective call: all receives are posted before the first send, then awaited.
+class Exchange {
+ public:
+  Exchange(GlooGroup& group, uint32_t tag, SteadyTime deadline) : group_(group), tag_(tag), deadline_(deadline) {}
+  void Recv(const at::Tensor& t, int from) { messages_.push_back(group_.Recv(Bytes(t), from, tag_)); }
+  void Send(const at::Tensor& t, int to) { messages_.push_back(group_.Send(Bytes(t), to, tag_)); }
+  void Wait() {
+    for (auto& message : messages_) {
+      message->Wait(deadline_);
+    }
+    messages_.clear();
+  }
+
+ private:
+  GlooGroup& group_;
+  const uint32_t tag_;
+  const SteadyTime deadline_;
+  std::vector<std::unique_ptr<GlooMessage>> messages_;
+};
+
+class GlooComm final : public Comm {
+ public:
+  GlooComm(std::unique_ptr<GlooGroup> group, int rank, int size, std::string name)
+      : Comm(rank, size, std::move(name)), shared_(std::make_shared<Shared>()) {
+    shared_->group = std::move(group);
+    thread_ = std::thread([shared = shared_] { RunQueue(shared); });
+  }
+
+  ~GlooComm() override {
+    bool idle = false;
+    {
+      std::lock_guard lock(shared_->mutex);
+      shared_->stopping = true;
+      idle = shared_->queue.empty();
+      shared_->changed.notify_all();
+    }
+    if (!idle) {
+      shared_->Fail(CommError::Kind::kAborted, "the group was destroyed with calls outstanding");
+    }
+    // A call that is running ends by its deadline at the latest; closing the group ends it now.
+    shared_->group->Close();
+    thread_.join();
+  }
+
+ protected:
+  WorkPtr DoAllGather(at::Tensor out, at::Tensor in, CallOptions options) override {
+    return Enqueue(Call::kAllGather, options, in.nbytes(),
+                   [this, out, in](const Task& task, uint32_t tag) { Gather(out, in, tag, task.deadline()); });
+  }
+  WorkPtr DoReduceScatter(at::Tensor out, at::Tensor in, Reduce, CallOptions options) override {
+    return Enqueue(Call::kReduceScatter, options, in.nbytes(),
+                   [this, out, in](const Task& task, uint32_t tag) { Scatter(out, in, tag, task.deadline()); });
+  }
+  WorkPtr DoAllReduce(at::Tensor t, Reduce, CallOptions options) override {
+    return Enqueue(Call::kAllReduce, options, t.nbytes(), [this, t](const Task& task, uint32_t tag) {
+      if (static_cast<int64_t>(t.nbytes()) * size() <= kSmallBytes) {
+        at::Tensor all = at::empty({size() * t.numel()}, t.options());
+        Gather(all, t, tag, task.deadline());
+        RankOrderSum(t, all.chunk(size()));
+        return;
+      }
+      const int64_t slice = (t.numel() + size() - 1) / size();
+      at::Tensor padded = t;
+      if (slice * size() != t.numel()) {
+        padded = at::empty({slice * size()}, t.options());
+        CopyBytes(padded, t);
+        padded.narrow(0, t.numel(), padded.numel() - t.numel()).zero_();
+      }
+      at::Tensor mine = padded.narrow(0, rank() * slice, slice);
+      Scatter(mine, padded, tag, task.deadline());
+      Gather(padded, mine, tag, task.deadline());
+      if (!padded.is_same(t)) {
+        CopyBytes(t, padded.narrow(0, 0, t.numel()));
+      }
+    });
+  }
+  WorkPtr DoAllToAll(at::Tensor out, at::Tensor in, CallOptions options) override {
+    return Enqueue(Call::kAllToAll, options, in.nbytes(), [this, out, in](const Task& task, uint32_t tag) {
+      const int64_t n = in.numel() / size();
+      Exchange exchange(*shared_->group, tag, task.deadline());
+      for (int i = 1; i < size(); ++i) {
+        exchange.Recv(out.narrow(0, From(i) * n, n), From(i));
+      }
+      for (int i = 1; i < size(); ++i) {
+        exchange.Send(in.narrow(0, To(i) * n, n), To(i));
+      }
+      CopyBytes(out.narrow(0, rank() * n, n), in.narrow(0, rank() * n, n));
+      exchange.Wait();
+    });
+  }
+  WorkPtr DoBroadcast(at::Tensor t, int root, CallOptions options) override {
+    return Enqueue(Call::kBroadcast, options, t.nbytes() + (static_cast<uint64_t>(root) << 48),
+                   [this, t, root](const Task& task, uint32_t tag) {
+                     // A binomial tree over the ranks counted from the root.
+                     const int me = (rank() - root + size()) % size();
+                     int reach = 1;
+                     Exchange exchange(*shared_->group, tag, task.deadline());
+                     for (; reach <= me; reach *= 2) {
+                     }
+                     if (me > 0) {
+                       exchange.Recv(t, (me - reach / 2 + root) % size());
+                       exchange.Wait();
+                     }
+                     for (; me + reach < size(); reach *= 2) {
+                       exchange.Send(t, (me + reach + root) % size());
+                     }
+                     exchange.Wait();
+                   });
+  }
+  WorkPtr DoBarrier(CallOptions options) override {
+    return Enqueue(Call::kBarrier, options, 1, [this](const Task& task, uint32_t tag) {
+      Gather(at::zeros({size()}, at::kByte), at::zeros({1}, at::kByte), tag, task.deadline());
+    });
+  }
+
+  WorkPtr DoSend(at::Tensor t, int to, int tag, CallOptions options) override {
+    Task task = MakeTask(Call::kSend, options);
+    return Start(std::move(task), [&] { return shared_->group->Send(Bytes(t), to, static_cast<uint32_t>(tag)); });
+  }
+  WorkPtr DoRecv(at::Tensor t, int from, int tag, CallOptions options) override {
+    Task task = MakeTask(Call::kRecv, options);
+    return Start(std::move(task), [&] { return shared_->group->Recv(Bytes(t), from, static_cast<uint32_t>(tag)); });
+  }
+
+  std::unique_ptr<Comm> DoSplit(const std::vector<int>& members, int color, int sequence,
+                                CallOptions options) override {
+    const int me = static_cast<int>(std::find(members.begin(), members.end(), rank()) - members.begin());
+    const int count = static_cast<int>(members.size());
+    const std::string group = "split/" + std::to_string(sequence) + "/" + std::to_string(color);
+    if (count == 1) {
+      return MakeSelfComm();
+    }
+    try {
+      auto sub = shared_->group->Subgroup(group, me, count, options.deadline);
+      return std::make_unique<GlooComm>(std::move(sub), me, count, name() + "/" + std::to_string(color));
+    } catch (const std::exception& e) {
+      throw CommError(CommError::Kind::kPeerLost, "comm " + name() + ", rank " + std::to_string(rank()) + ": split '" +
+                                                      options.label + "' failed: " + e.what());
+    }
+  }
+
+  void DoAbort() override { shared_->Fail(CommError::Kind::kAborted, "Abort() was called on this rank"); }
+
+ private:
+  // Peers in the order that spreads the load: everyone sends to its right neighbour first.
+  int To(int i) const { return (rank() + i) % size(); }
+  int From(int i) const { return (rank() - i + size()) % size(); }
+
+  Task MakeTask(Call call, const CallOptions& options) const {
+    Task task;
+    task.what = Describe(call, options);
+    task.allowed = options.deadline;
+    task.start = Clock::now();
+    return task;
+  }
+
+  // The tag of a collective comes from its place in the sequence, its kind and its size: ranks that make different
+  // calls never take each other's bytes for their own, they miss the deadline.
+  WorkPtr Enqueue(Call call, const CallOptions& options, uint64_t size,
+                  std::function<void(const Task&, uint32_t)> body) {
+    auto task = std::make_shared<Task>(MakeTask(call, options));
+    uint64_t hash = (sequence_++ * kCallKinds + static_cast<uint64_t>(call)) * 0x9e3779b97f4a7c15ULL + size;
+    hash = (hash ^ (hash >> 32)) * 0xd6e8feb86659fd93ULL;
+    const uint32_t tag = kFirstCollectiveTag + static_cast<uint32_t>((hash >> 32) % ((1U << 31) - kFirstCollectiveTag));
+    task->run = [body = std::move(body), raw = task.get(), tag] { body(*raw, tag); };
+    std::lock_guard lock(shared_->mutex);
+    if (shared_->failed) {
+      shared_->Throw(task->what);
+    }
+    shared_->queue.push_back(task);
+    shared_->changed.notify_all();
+    return std::make_unique<TaskWork>(shared_, std::move(task));
+  }
+
+  WorkPtr Start(Task task, const std::function<std::unique_ptr<GlooMessage>()>& start) {
+    try {
+      auto message = start();
+      return std::make_unique<MessageWork>(shared_, std::move(task), std::move(message));
+    } catch (const std::exception& e) {
+      FailCall(*shared_, task, e.what());
+      std::lock_guard lock(shared_->mutex);
+      shared_->Throw(task.what);
+    }
+  }
+
+  // out [W*n] = in [n] of all; `in` may be this rank's slice of `out`.
+  void Gather(const at::Tensor& out, const at::Tensor& in, uint32_t tag, SteadyTime deadline) {
+    const int64_t n = in.numel();
+    Exchange exchange(*shared_->group, tag, deadline);
+    for (int i = 1; i < size(); ++i) {
+      exchange.Recv(out.narrow(0, From(i) * n, n), From(i));
+    }
+    for (int i = 1; i < size(); ++i) {
+      exchange.Send(in, To(i));
+    }
+    CopyBytes(out.narrow(0, rank() * n, n), in);
+    exchange.Wait();
+  }
+
+  // out [n] = this rank's slice of in [W*n], summed in rank order; `out` may be that slice of `in`.
+  void Scatter(const at::Tensor& out, const at::Tensor& in, uint32_t tag, SteadyTime deadline) {
+    const int64_t n = out.numel();
+    const int64_t piece = std::min<int64_t>(n, kPieceBytes / static_cast<int64_t>(in.element_size()));
+    const int64_t pieces = (n + piece - 1) / piece;
+    struct InFlight {
+      at::Tensor scratch;  // [W, piece]
+      std::unique_ptr<Exchange> exchange;
+    } slots[2];
+    const auto start = [&](int64_t p) {
+      InFlight& slot = slots[p % 2];
+      if (!slot.scratch.defined()) {
+        slot.scratch = at::empty({size(), piece}, in.options());
+      }
+      const int64_t lo = p * piece;
+      const int64_t count = std::min(piece, n - lo);
+      slot.exchange = std::make_unique<Exchange>(*shared_->group, tag, deadline);
+      for (int i = 1; i < size(); ++i) {
+        slot.exchange->Recv(slot.scratch[From(i)].narrow(0, 0, count), From(i));
+      }
+      for (int i = 1; i < size(); ++i) {
+        slot.exchange->Send(in.narrow(0, To(i) * n + lo, count), To(i));
+      }
+    };
+    start(0);
+    for (int64_t p = 0; p < pieces; ++p) {
+      if (p + 1 < pieces) {
+        start(p + 1);
+      }
+      InFlight& slot = slots[p % 2];
+      slot.exchange->Wait();
+      const int64_t lo = p * piece;
+      const int64_t count = std::min(piece, n - lo);
+      std::vector<at::Tensor> parts;
+      for (int r = 0; r < size(); ++r) {
+        parts.push_back(r == rank() ? in.narrow(0, r * n + lo, count) : slot.scratch[r].narrow(0, 0, count));
+      }
+      RankOrderSum(out.narrow(0, lo, count), parts);
+    }
+  }
+
+  const std::shared_ptr<Shared> shared_;
+  uint64_t sequence_ = 0;
+  std::thread thread_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Comm>> ConnectGloo(const Rendezvous& to) {
+  if (to.world < 1 || to.rank < 0 || to.rank >= to.world) {
+    return Fail(ErrorCode::kInvalidArgument,
+                "rank " + std::to_string(to.rank) + " is not in a world of " + std::to_string(to.world));
+  }
+  if (to.world == 1) {
+    return MakeSelfComm();
+  }
+  if (to.port < 1 || to.port > 65535) {
+    return Fail(ErrorCode::kInvalidArgument, "port " + std::to_string(to.port) + " is not in 1 to 65535");
+  }
+  Result<std::unique_ptr<GlooGroup>> group = FormGlooGroup(to);
+  if (!group) {
+    return Fail(group.error());
+  }
+  return std::make_unique<GlooComm>(std::move(*group), to.rank, to.world, "world");
+}
+
+}  // namespace trainyard::dist

@@ -1,0 +1,23 @@
+// Sockets around the meeting point: opening rank 0's port, and reaching it from the others while its name does not
+// resolve yet and nobody listens yet. Plain POSIX, so that errors are ours to word.
+// Thread-safety: pure of shared state; the functions block.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "operator/base/error.h"
+
+namespace trainyard::dist {
+
+using SteadyTime = std::chrono::steady_clock::time_point;
+
+// A socket bound to `port` on all addresses of this machine, not listening yet; the caller owns it. Errors:
+// kAlreadyExists when another program has the port, kPermissionDenied, kUnavailable.
+Result<int> BindPort(int port);
+
+// Blocks until host:port accepts a connection, and returns the address of this machine from which it was reached, as
+// digits. Error: kDeadlineExceeded with the last obstacle.
+Result<std::string> Reach(const std::string& host, int port, SteadyTime deadline);
+
+}  // namespace trainyard::dist
