@@ -1,0 +1,44 @@
+// What a failed rank means: its class, whether the attempt's other failures are its echo, and which budget pays.
+// Private to the room. Thread-safety: as Context.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "operator/lifecycle/context.h"
+
+namespace trainyard::lifecycle {
+
+// Who pays for a restart. kFree: preemption and other acts of an operator; kNever: trying again cannot help.
+enum class Budget { kFree, kUser, kInfrastructure, kNever };
+
+struct RankFailure {
+  int64_t rank = -1;
+  std::string node;
+  std::string failure_class;  // one of contract::failure_class, or of the table in failure.cpp
+  std::string message;        // one line: what happened to this rank
+  int severity = 0;           // the highest of an attempt is the cause, the others are its echo
+  Budget budget = Budget::kInfrastructure;
+  bool blames_node = false;
+
+  bool IsEcho() const;  // of another rank's failure, unless nothing else failed
+};
+
+// How rank `rank` of the live attempt failed; nullopt while it has not. `pod` null: it was there and vanished.
+std::optional<RankFailure> FailureOf(Context& c, int64_t rank, const api::PodSnapshot* pod);
+
+// One of a class of failure.cpp's table.
+RankFailure MakeFailure(int64_t rank, const std::string& node, const std::string& failure_class, std::string message);
+
+// Ends the attempt: counts against the budget, and either asks for another attempt after a back-off (status.stop,
+// Recovering) or fails the job for good. Pods that still run are deleted; those that ended are kept for their logs.
+void EndAttempt(Context& c, const RankFailure& cause, int64_t failed_ranks);
+
+// Adds one failure: the next attempt waits longer. A healthy period before it clears the slate first.
+void CountFailure(Context& c);
+void Forgive(Context& c);
+void BlameNode(Context& c, const std::string& node);
+
+}  // namespace trainyard::lifecycle

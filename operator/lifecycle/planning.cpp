@@ -1,0 +1,88 @@
+// The plan of this generation: validated, made once, then frozen, so that a change of the cluster or of the operator
+// never changes a job that is under way.
+#include <algorithm>
+
+#include "operator/api/validation.h"
+#include "operator/lifecycle/conditions.h"
+#include "operator/lifecycle/pod_spec.h"
+#include "operator/lifecycle/resolved_job.h"
+#include "operator/lifecycle/steps.h"
+#include "operator/sizing/plan.h"
+
+namespace trainyard::lifecycle {
+namespace {
+
+constexpr int64_t kFirstErrors = 5;
+
+// All errors in one line; a few are enough to act on.
+std::string Join(const std::vector<std::string>& errors) {
+  std::string text;
+  for (size_t i = 0; i < errors.size() && i < kFirstErrors; ++i) text += (i > 0 ? "; " : "") + errors[i];
+  if (errors.size() > kFirstErrors) text += "; and " + std::to_string(errors.size() - kFirstErrors) + " more";
+  return text;
+}
+
+std::string Summary(const api::PlanStatus& plan) {
+  return plan.strategy + " on " + std::to_string(plan.gpus) + " " + plan.product + (plan.gpus == 1 ? " GPU" : " GPUs") +
+         ", " + std::to_string(plan.per_node) + " per node, micro batch " + std::to_string(plan.micro_batch_size) +
+         " x " + std::to_string(plan.accumulation);
+}
+
+void Refuse(Context& c, const std::string& reason, const std::string& message) {
+  c.plan_problem = message;
+  if (c.Condition(kPlanned, false, reason, message)) c.Say("Warning", reason, message);
+  c.Requeue(c.opt.placement_retry);
+  if (c.Live()) return;  // what runs goes on with the plan that it has
+  c.s.plan.reset();
+  if (!c.job.spec.suspend) c.SetPhase(api::Phase::kPending, reason + ": " + message);
+}
+
+}  // namespace
+
+std::optional<api::PlanStatus> PlanFor(Context& c, int64_t count, std::string* problem) {
+  api::TrainingJob job = c.job;
+  if (count > 0) job.spec.gpus.count = count;
+  auto plan = sizing::PlanJob(job, c.Yard().Supply());
+  if (!plan) {
+    if (problem != nullptr) *problem = plan.error().message;
+    return std::nullopt;
+  }
+  plan->generation = c.job.meta.generation;
+  return *plan;
+}
+
+void JudgePlan(Context& c) {
+  std::vector<std::string> errors = api::Validate(c.job);
+  for (const api::Volume& volume : c.job.spec.volumes) {
+    if (!volume.name.starts_with(kReservedVolumePrefix)) continue;
+    errors.push_back("spec.volumes: the name '" + volume.name + "' is reserved; names must not start with " +
+                     kReservedVolumePrefix);
+  }
+  if (!errors.empty()) return Refuse(c, "Invalid", Join(errors));
+  bool elastic = c.job.spec.gpus.min_count > 0;
+  if (c.s.plan && c.s.plan->generation == c.job.meta.generation && (!elastic || c.Live())) {
+    c.plan = c.s.plan;
+  } else {
+    auto plan = sizing::PlanJob(c.job, c.Yard().Supply());
+    if (!plan) {
+      bool room = plan.error().code == ErrorCode::kResourceExhausted;
+      return Refuse(c, room ? "DoesNotFit" : "Impossible", plan.error().message);
+    }
+    c.plan = *plan;
+    c.plan->generation = c.job.meta.generation;
+  }
+  if (auto device = ResolveDevice(c.job.spec.training.device, c.plan->product); !device) {
+    c.plan.reset();
+    return Refuse(c, "Impossible", device.error().message);
+  }
+  if (!c.Live()) c.s.plan = c.plan;
+  std::string summary = Summary(*c.plan);
+  if (c.Condition(kPlanned, true, "Planned", c.plan->why.empty() ? summary : summary + ": " + c.plan->why)) {
+    c.Say("Normal", "Planned", summary);
+  }
+  if (c.job.spec.plan_only && !c.Live()) {
+    c.SetPhase(api::Phase::kPending, "planned: " + summary + "; spec.planOnly is set, so nothing is started");
+  }
+}
+
+}  // namespace trainyard::lifecycle

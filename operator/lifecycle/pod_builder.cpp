@@ -1,0 +1,121 @@
+#include "operator/lifecycle/pod_builder.h"
+
+#include <string>
+
+#include "operator/api/names.h"
+#include "operator/lifecycle/pod_spec.h"
+#include "operator/lifecycle/resolved_job.h"
+#include "trainer/contract/contract.h"
+
+namespace trainyard::lifecycle {
+namespace {
+
+using nlohmann::json;
+
+json Labels(const api::TrainingJob& job) {
+  return {{std::string(contract::kLabelJobName), job.meta.name},
+          {std::string(contract::kLabelJobUid), job.meta.uid},
+          {std::string(contract::kLabelRole), "trainer"}};
+}
+
+json OwnerReferences(const api::TrainingJob& job) {
+  return json::array({{{"apiVersion", api::kApiVersion},
+                       {"kind", api::kKind},
+                       {"name", job.meta.name},
+                       {"uid", job.meta.uid},
+                       {"controller", true},
+                       {"blockOwnerDeletion", true}}});
+}
+
+// Not spec.nodeName: the scheduler must still check taints, ports and volumes. Not a hostname label: it may differ.
+json Pin(const std::string& node) {
+  json term = {
+      {"matchFields", json::array({{{"key", "metadata.name"}, {"operator", "In"}, {"values", json::array({node})}}})}};
+  return {{"nodeAffinity",
+           {{"requiredDuringSchedulingIgnoredDuringExecution", {{"nodeSelectorTerms", json::array({term})}}}}}};
+}
+
+json Resources(int64_t gpus, const Options& options) {
+  std::string count = std::to_string(gpus);
+  std::map<std::string, int64_t> wanted = PodResources(gpus, options);
+  return {{"requests",
+           {{"cpu", std::to_string(wanted["cpu"]) + "m"},
+            {"memory", std::to_string(wanted["memory"])},
+            {api::kGpuResource, count}}},
+          {"limits", {{api::kGpuResource, count}}}};
+}
+
+json Container(const api::TrainingJob& job, int64_t node_rank, int64_t gpus, const Options& options) {
+  json container = {{"name", std::string(contract::kContainerName)},
+                    {"env", Environment(job, node_rank)},
+                    {"ports", json::array({{{"name", "master"}, {"containerPort", contract::kDefaultMasterPort}},
+                                           {{"name", "status"}, {"containerPort", contract::kDefaultStatusPort}}})},
+                    {"resources", Resources(gpus, options)},
+                    {"volumeMounts", VolumeMounts(job)},
+                    {"securityContext", ContainerSecurity(job)},
+                    {"terminationMessagePath", std::string(contract::kDefaultTerminationLog)},
+                    {"terminationMessagePolicy", "FallbackToLogsOnError"}};
+  container["image"] = job.spec.image.empty() ? options.trainer_image : job.spec.image;
+  if (job.spec.UsesBundledTrainer()) {
+    container["command"] = options.launch_command;
+  } else if (!job.spec.command.empty()) {
+    container["command"] = job.spec.command;
+  }
+  if (!job.spec.args.empty()) container["args"] = job.spec.args;
+  return container;
+}
+
+}  // namespace
+
+std::map<std::string, int64_t> PodResources(int64_t gpus, const Options& options) {
+  return {{"cpu", gpus * options.cpu_milli_per_gpu}, {"memory", gpus * options.memory_bytes_per_gpu}};
+}
+
+json BuildPod(const api::TrainingJob& job, int64_t node_rank, const Options& options) {
+  const api::PlacedNode& placed = job.status.placement->nodes[static_cast<size_t>(node_rank)];
+  json labels = Labels(job);
+  labels[std::string(contract::kLabelAttempt)] = std::to_string(job.status.attempt);
+  labels[std::string(contract::kLabelNodeRank)] = std::to_string(node_rank);
+  // Names of volumes and data come from the user: what is not UTF-8 must not stop the operator.
+  std::string resolved = ResolvedJob(job, *job.status.plan).dump(-1, ' ', false, json::error_handler_t::replace);
+  return {
+      {"apiVersion", "v1"},
+      {"kind", "Pod"},
+      {"metadata",
+       {{"name", api::PodName(job, job.status.attempt, node_rank)},
+        {"namespace", job.meta.ns},
+        {"labels", labels},
+        {"annotations", {{std::string(contract::kAnnotationJob), resolved}}},
+        {"ownerReferences", OwnerReferences(job)}}},
+      {"spec",
+       {{"restartPolicy", "Never"},
+        {"schedulingGates", json::array({{{"name", std::string(contract::kGangGate)}}})},
+        {"affinity", Pin(placed.node)},
+        {"tolerations", json::array({{{"key", api::kGpuResource}, {"operator", "Exists"}, {"effect", "NoSchedule"}}})},
+        {"automountServiceAccountToken", false},
+        {"enableServiceLinks", false},
+        {"terminationGracePeriodSeconds", GraceSeconds(job)},
+        {"securityContext", PodSecurity(job)},
+        {"containers", json::array({Container(job, node_rank, placed.gpus, options)})},
+        {"volumes", Volumes(job)}}}};
+}
+
+json BuildService(const api::TrainingJob& job) {
+  return {{"apiVersion", "v1"},
+          {"kind", "Service"},
+          {"metadata",
+           {{"name", api::ServiceName(job)},
+            {"namespace", job.meta.ns},
+            {"labels", Labels(job)},
+            {"ownerReferences", OwnerReferences(job)}}},
+          {"spec",
+           {{"clusterIP", "None"},
+            {"publishNotReadyAddresses", true},
+            // Rank 0 alone: every other endpoint would be written for nobody.
+            {"selector",
+             {{std::string(contract::kLabelJobUid), job.meta.uid}, {std::string(contract::kLabelNodeRank), "0"}}},
+            {"ports", json::array({{{"name", "master"}, {"port", contract::kDefaultMasterPort}},
+                                   {{"name", "status"}, {"port", contract::kDefaultStatusPort}}})}}}};
+}
+
+}  // namespace trainyard::lifecycle

@@ -1,0 +1,142 @@
+#include "operator/lifecycle/pod_spec.h"
+
+#include <algorithm>
+#include <string>
+
+#include "operator/api/names.h"
+#include "trainer/contract/contract.h"
+
+namespace trainyard::lifecycle {
+namespace {
+
+using nlohmann::json;
+
+constexpr int64_t kUserId = 65532;
+constexpr int64_t kBaseGraceSeconds = 60;
+constexpr double kSlowDiskBytesPerSecond = 100e6;
+// The launcher's ranks are killed this long before the pod, so that it can still explain the end.
+constexpr int64_t kLauncherMarginSeconds = 5;
+
+json Plain(const std::string& name, const std::string& value) { return {{"name", name}, {"value", value}}; }
+
+json FromField(const std::string& name, const std::string& path) {
+  return {{"name", name}, {"valueFrom", {{"fieldRef", {{"apiVersion", "v1"}, {"fieldPath", path}}}}}};
+}
+
+std::string MountPath(const std::string& volume) { return std::string(contract::kDefaultVolumeRoot) + "/" + volume; }
+
+// Names of our volumes; planning refuses users' volumes that are called so (kReservedVolumePrefix).
+constexpr const char* kJobVolume = "trainyard-job";
+constexpr const char* kRunVolume = "trainyard-run";
+constexpr const char* kShmVolume = "trainyard-shm";
+constexpr const char* kTmpVolume = "trainyard-tmp";
+
+}  // namespace
+
+int64_t GraceSeconds(const api::TrainingJob& job) {
+  double bytes = job.status.plan ? static_cast<double>(job.status.plan->checkpoint_bytes) : 0;
+  double nodes = job.status.placement ? static_cast<double>(job.status.placement->nodes.size()) : 1;
+  auto save = static_cast<int64_t>(2 * bytes / std::max(nodes, 1.0) / kSlowDiskBytesPerSecond);
+  return std::clamp<int64_t>(kBaseGraceSeconds + save, 1, std::max<int64_t>(1, job.spec.recovery.max_grace_seconds));
+}
+
+json Environment(const api::TrainingJob& job, int64_t node_rank) {
+  const api::PlacementStatus& placement = *job.status.placement;
+  auto nodes = static_cast<int64_t>(placement.nodes.size());
+  int64_t per_node = placement.nodes[static_cast<size_t>(node_rank)].gpus;
+  std::string master = api::ServiceName(job) + "." + job.meta.ns + ".svc";
+  std::string port = std::to_string(contract::kDefaultMasterPort);
+  int64_t launcher_grace = std::max<int64_t>(1, GraceSeconds(job) - kLauncherMarginSeconds);
+  json env = {
+      Plain(contract::kEnvMasterAddr, master),
+      Plain(contract::kEnvMasterPort, port),
+      Plain(contract::kEnvNnodes, std::to_string(nodes)),
+      Plain(contract::kEnvNodeRank, std::to_string(node_rank)),
+      Plain(contract::kEnvNprocPerNode, std::to_string(per_node)),
+      Plain(contract::kEnvWorldSize, std::to_string(nodes * per_node)),
+      // The same for torchrun.
+      Plain("PET_MASTER_ADDR", master),
+      Plain("PET_MASTER_PORT", port),
+      Plain("PET_NNODES", std::to_string(nodes)),
+      Plain("PET_NODE_RANK", std::to_string(node_rank)),
+      Plain("PET_NPROC_PER_NODE", std::to_string(per_node)),
+      Plain(contract::kEnvJobUid, job.meta.uid),
+      Plain(contract::kEnvAttempt, std::to_string(job.status.attempt)),
+      Plain(contract::kEnvJobFile, std::string(contract::kDefaultJobFile)),
+      Plain(contract::kEnvVolumeRoot, std::string(contract::kDefaultVolumeRoot)),
+      Plain(contract::kEnvRunDir, std::string(contract::kDefaultRunDir)),
+      Plain(contract::kEnvStatusPort, std::to_string(contract::kDefaultStatusPort)),
+      Plain(contract::kEnvTerminationLog, std::string(contract::kDefaultTerminationLog)),
+      Plain(contract::kEnvGraceSeconds, std::to_string(launcher_grace)),
+      FromField(contract::kEnvPodIp, "status.podIP"),
+  };
+  for (const api::EnvVar& variable : job.spec.env) {
+    bool ours = std::any_of(env.begin(), env.end(), [&](const json& e) { return e["name"] == variable.name; });
+    if (!ours) env.push_back(Plain(variable.name, variable.value));
+  }
+  return env;
+}
+
+json Volumes(const api::TrainingJob& job) {
+  std::string annotation = "metadata.annotations['" + std::string(contract::kAnnotationJob) + "']";
+  std::string job_file(contract::kDefaultJobFile);
+  json volumes = {
+      {{"name", kJobVolume},
+       {"downwardAPI",
+        {{"items", json::array({{{"path", job_file.substr(job_file.rfind('/') + 1)},
+                                 {"fieldRef", {{"apiVersion", "v1"}, {"fieldPath", annotation}}}}})}}}},
+      {{"name", kRunVolume}, {"emptyDir", json::object()}},
+      {{"name", kTmpVolume}, {"emptyDir", json::object()}},
+      {{"name", kShmVolume}, {"emptyDir", {{"medium", "Memory"}}}},
+  };
+  for (const api::Volume& volume : job.spec.volumes) {
+    json entry = {{"name", volume.name}};
+    if (!volume.claim_name.empty()) {
+      entry["persistentVolumeClaim"] = {{"claimName", volume.claim_name}};
+    } else if (!volume.host_path.empty()) {
+      entry["hostPath"] = {{"path", volume.host_path}};
+    } else {
+      entry["emptyDir"] = json::object();
+    }
+    volumes.push_back(std::move(entry));
+  }
+  return volumes;
+}
+
+json VolumeMounts(const api::TrainingJob& job) {
+  std::string job_file(contract::kDefaultJobFile);
+  json mounts = {
+      {{"name", kJobVolume}, {"mountPath", job_file.substr(0, job_file.rfind('/'))}, {"readOnly", true}},
+      {{"name", kRunVolume}, {"mountPath", std::string(contract::kDefaultRunDir)}},
+      {{"name", kTmpVolume}, {"mountPath", "/tmp"}},
+      {{"name", kShmVolume}, {"mountPath", "/dev/shm"}},
+  };
+  for (const api::Volume& volume : job.spec.volumes) {
+    mounts.push_back({{"name", volume.name}, {"mountPath", MountPath(volume.name)}});
+  }
+  return mounts;
+}
+
+json PodSecurity(const api::TrainingJob& job) {
+  json security = {{"seccompProfile", {{"type", "RuntimeDefault"}}}};
+  if (job.spec.UsesBundledTrainer()) {
+    security["runAsNonRoot"] = true;
+    security["runAsUser"] = kUserId;
+    security["runAsGroup"] = kUserId;
+    security["fsGroup"] = kUserId;
+    // Without this every start walks through all checkpoints.
+    security["fsGroupChangePolicy"] = "OnRootMismatch";
+  }
+  return security;
+}
+
+json ContainerSecurity(const api::TrainingJob& job) {
+  json security = {{"allowPrivilegeEscalation", false}};
+  if (job.spec.UsesBundledTrainer()) {
+    security["readOnlyRootFilesystem"] = true;
+    security["capabilities"] = {{"drop", json::array({"ALL"})}};
+  }
+  return security;
+}
+
+}  // namespace trainyard::lifecycle

@@ -1,0 +1,87 @@
+// What rank 0 says of its progress, copied into status: rounded, and only as often as people look.
+#include <cmath>
+#include <tuple>
+
+#include "operator/lifecycle/conditions.h"
+#include "operator/lifecycle/steps.h"
+
+namespace trainyard::lifecycle {
+namespace {
+
+// To `digits` significant digits; nothing where the number is not finite.
+std::optional<double> Round(std::optional<double> value, int digits) {
+  if (!value || !std::isfinite(*value)) return std::nullopt;
+  if (*value == 0) return 0.0;
+  double scale = std::pow(10.0, digits - 1 - static_cast<int>(std::floor(std::log10(std::abs(*value)))));
+  return std::round(*value * scale) / scale;
+}
+
+api::Progress Rounded(const api::Progress& raw) {
+  api::Progress out = raw;
+  out.loss = Round(raw.loss, 5);
+  out.validation_loss = Round(raw.validation_loss, 6);
+  out.initial_validation_loss = Round(raw.initial_validation_loss, 6);
+  out.tokens_per_second = Round(raw.tokens_per_second, 3);
+  out.step_seconds = Round(raw.step_seconds, 3);
+  return out;
+}
+
+auto Tie(const api::Progress& p) {
+  return std::tie(p.step, p.steps, p.loss, p.validation_loss, p.initial_validation_loss, p.tokens_per_second,
+                  p.step_seconds, p.trainer_phase, p.resumed_from_step, p.parameter_hash);
+}
+
+auto Tie(const api::CheckpointStatus& p) { return std::tie(p.step, p.bytes, p.seconds, p.time); }
+
+// Once per attempt, when the trainer first says where it resumed: not before the last step known to be durable.
+void JudgeResume(Context& c, const api::Progress& now) {
+  bool first = now.resumed_from_step && !(c.s.progress && c.s.progress->resumed_from_step);
+  if (!first || !c.job.spec.checkpoint || c.job.spec.checkpoint->resume != api::Resume::kLatest) return;
+  int64_t durable = c.s.checkpoint ? c.s.checkpoint->step : 0;
+  std::string from =
+      "attempt " + std::to_string(c.s.attempt) + " resumed from step " + std::to_string(*now.resumed_from_step);
+  if (*now.resumed_from_step >= durable) {
+    c.Condition(kCheckpointHealthy, true, "Resumed", from);
+    return;
+  }
+  std::string message = from + ", but step " + std::to_string(durable) +
+                        " was durable: newer checkpoints are missing "
+                        "or damaged, see `trainyard checkpoints verify`";
+  c.Condition(kCheckpointHealthy, false, "Regressed", message);
+  c.Say("Warning", "Regressed", message);
+}
+
+}  // namespace
+
+void ReadProgress(Context& c) {
+  if (!c.s.placement || c.in.progress_attempt != c.s.attempt || (!c.in.progress && !c.in.checkpoint)) return;
+  bool due = !c.s.progress_time || c.in.now >= *c.s.progress_time + c.opt.progress_interval;
+  bool changed = false;
+  if (c.in.progress) {
+    api::Progress now = Rounded(*c.in.progress);
+    const api::Progress* old = c.s.progress ? &*c.s.progress : nullptr;
+    due = due || old == nullptr || old->trainer_phase != now.trainer_phase ||
+          old->resumed_from_step != now.resumed_from_step || old->parameter_hash != now.parameter_hash;
+    if (c.Terminal()) {
+      // What the last words add may still come in late, but nothing goes back.
+      due = old == nullptr || now.step > old->step || now.trainer_phase != old->trainer_phase;
+    }
+    changed = old == nullptr || Tie(*old) != Tie(now);
+    if (due && changed) {
+      JudgeResume(c, now);
+      c.s.progress = now;
+    }
+  }
+  if (c.in.checkpoint && (!c.s.checkpoint || Tie(*c.s.checkpoint) != Tie(*c.in.checkpoint))) {
+    changed = true;
+    if (due) c.s.checkpoint = c.in.checkpoint;
+  }
+  if (!changed) return;
+  if (due) {
+    c.s.progress_time = c.in.now;
+  } else {
+    c.RequeueAt(*c.s.progress_time + c.opt.progress_interval);
+  }
+}
+
+}  // namespace trainyard::lifecycle

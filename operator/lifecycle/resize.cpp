@@ -1,0 +1,71 @@
+// Another size: found a place first, with the job's own GPUs counted free; until there is one, training goes on.
+#include "operator/lifecycle/conditions.h"
+#include "operator/lifecycle/steps.h"
+
+namespace trainyard::lifecycle {
+namespace {
+
+bool SameShape(const api::PlacementStatus& placement, const api::PlanStatus& plan) {
+  return TotalGpus(placement) == plan.gpus && placement.nodes[0].gpus == plan.per_node;
+}
+
+// What an elastic job that runs smaller than it wants would grow to; only after it ran well for a while, so that it
+// does not restart for every GPU that comes and goes.
+std::optional<api::PlanStatus> GrowBack(Context& c) {
+  if (c.job.spec.gpus.min_count <= 0) return std::nullopt;
+  const api::Condition* ready = FindCondition(c.s, kReady);
+  if (ready == nullptr || ready->status != "True") return std::nullopt;
+  TimePoint due = ready->last_transition_time + c.opt.grow_after;
+  if (c.in.now < due) {
+    c.RequeueAt(due);
+    return std::nullopt;
+  }
+  auto wanted = PlanFor(c, 0, nullptr);
+  if (!wanted || wanted->gpus <= TotalGpus(*c.s.placement)) return std::nullopt;
+  return wanted;
+}
+
+}  // namespace
+
+void StopForResize(Context& c) {
+  if (!c.Live() || c.Stopping() || c.settling || c.out.refresh_pods || c.job.spec.suspend) return;
+  if (!c.plan) {
+    c.note = "the new spec cannot be followed: " + c.plan_problem;
+    return;
+  }
+  int64_t running = TotalGpus(*c.s.placement);
+  bool asked = c.s.plan && c.s.plan->generation != c.job.meta.generation;
+  std::optional<api::PlanStatus> wanted;
+  if (!asked) {
+    wanted = GrowBack(c);
+    if (!wanted) return;
+  } else if (SameShape(*c.s.placement, *c.plan)) {
+    if (const auto* placed = FindCondition(c.s, kPlaced); placed != nullptr && placed->reason == "ResizeWaits") {
+      c.Condition(kPlaced, true, "Placed", "attempt " + std::to_string(c.s.attempt) + " has the size that is wanted");
+    }
+    // The next attempt takes what else has changed; the product stays, since the nodes do.
+    if (c.plan->product == c.s.plan->product) {
+      c.s.plan = c.plan;
+    } else {
+      c.s.plan->generation = c.job.meta.generation;
+    }
+    return;
+  } else {
+    wanted = c.plan;
+  }
+  std::string why_not;
+  auto choice = Choose(c, *wanted, /*own_counted_free=*/true, &why_not);
+  bool grows_nothing = choice && wanted->gpus > running && choice->plan.gpus <= running;
+  if (!choice || grows_nothing) {
+    c.note = "wants " + Plural(wanted->gpus, "GPU") + ": " + why_not;
+    if (c.Condition(kPlaced, true, "ResizeWaits", c.note)) c.Say("Warning", "ResizeWaits", c.note);
+    return c.Requeue(c.opt.placement_retry);
+  }
+  // The new plan is the job's from here on; Claim places it again once the pods are gone.
+  c.s.plan = choice->plan;
+  c.plan = choice->plan;
+  c.SetPhase(api::Phase::kResizing, "");
+  Stop(c, kStopResize, "resize from " + std::to_string(running) + " to " + Plural(choice->plan.gpus, "GPU"));
+}
+
+}  // namespace trainyard::lifecycle

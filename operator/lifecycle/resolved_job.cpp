@@ -1,0 +1,97 @@
+#include "operator/lifecycle/resolved_job.h"
+
+#include <string>
+#include <vector>
+
+#include "operator/api/names.h"
+#include "operator/sizing/gpu_catalogue.h"
+#include "trainer/contract/contract.h"
+
+namespace trainyard::lifecycle {
+namespace {
+
+using nlohmann::json;
+
+std::string Name(auto value) { return std::string(api::ToString(value)); }
+
+json Files(const std::vector<api::DataFile>& files) {
+  json list = json::array();
+  for (const api::DataFile& file : files) list.push_back({{"volume", file.volume}, {"path", file.path}});
+  return list;
+}
+
+json ModelPart(const api::Architecture& a) {
+  return {{"family", Name(a.family)},
+          {"layers", a.layers},
+          {"hiddenSize", a.hidden_size},
+          {"attentionHeads", a.attention_heads},
+          {"kvHeads", a.kv_heads},
+          {"ffnSize", a.ffn_size},
+          {"vocabSize", a.vocab_size},
+          {"tiedEmbeddings", a.tied_embeddings},
+          {"maxPositions", a.max_positions},
+          // Not in the API yet: the constants of Llama 2.
+          {"ropeTheta", 10000.0},
+          {"normEpsilon", 1e-5}};
+}
+
+json TrainingPart(const api::Training& t, api::DeviceKind device, int64_t micro_batch) {
+  return {{"device", Name(device)},
+          {"sequenceLength", t.sequence_length},
+          {"globalBatchSize", t.global_batch_size},
+          {"microBatchSize", micro_batch},
+          {"steps", t.steps},
+          {"precision", Name(t.precision)},
+          {"optimizer",
+           {{"name", t.optimizer.name},
+            {"learningRate", t.optimizer.learning_rate},
+            {"betas", t.optimizer.betas},
+            {"epsilon", t.optimizer.epsilon},
+            {"weightDecay", t.optimizer.weight_decay}}},
+          {"schedule",
+           {{"type", Name(t.schedule.type)},
+            {"warmupSteps", t.schedule.warmup_steps},
+            {"minLearningRateRatio", t.schedule.min_learning_rate_ratio}}},
+          {"gradientClipNorm", t.gradient_clip_norm},
+          {"evaluation", {{"everySteps", t.evaluation.every_steps}, {"batches", t.evaluation.batches}}},
+          {"seed", t.seed}};
+}
+
+}  // namespace
+
+Result<api::DeviceKind> ResolveDevice(api::DeviceKind wanted, const std::string& product) {
+  bool simulated = product == sizing::kSimulatedProduct;
+  if (wanted == api::DeviceKind::kCuda && simulated) {
+    return Fail(ErrorCode::kInvalidArgument,
+                "spec.training.device: CUDA is asked for, but the nodes are simulated and run on the CPU; use Auto or "
+                "CPU, or a cluster with GPUs");
+  }
+  if (wanted == api::DeviceKind::kCpu || simulated) return api::DeviceKind::kCpu;
+  return api::DeviceKind::kCuda;
+}
+
+json ResolvedJob(const api::TrainingJob& job, const api::PlanStatus& plan) {
+  const api::Spec& spec = job.spec;
+  // A plan with CUDA on simulated nodes never gets this far (JudgePlan).
+  api::DeviceKind device = ResolveDevice(spec.training.device, plan.product).value_or(api::DeviceKind::kCpu);
+  int64_t micro_batch = plan.micro_batch_size > 0 ? plan.micro_batch_size : spec.training.micro_batch_size;
+  json out = {{"contract", contract::kVersion},
+              {"job", {{"namespace", job.meta.ns}, {"name", job.meta.name}, {"uid", job.meta.uid}}},
+              {"training", TrainingPart(spec.training, device, micro_batch)},
+              {"parallelism", {{"strategy", plan.strategy}}}};
+  if (spec.model.architecture) out["model"] = ModelPart(*spec.model.architecture);
+  if (spec.data) {
+    out["data"] = {{"format", Name(spec.data->format)},
+                   {"train", Files(spec.data->train)},
+                   {"validation", Files(spec.data->validation)}};
+  }
+  if (spec.checkpoint) {
+    const api::Checkpoint& checkpoint = *spec.checkpoint;
+    out["checkpoint"] = {{"volume", checkpoint.volume},          {"path", checkpoint.path},
+                         {"everySteps", checkpoint.every_steps}, {"keepLast", checkpoint.keep_last},
+                         {"resume", Name(checkpoint.resume)},    {"resumeStep", checkpoint.resume_step}};
+  }
+  return out;
+}
+
+}  // namespace trainyard::lifecycle

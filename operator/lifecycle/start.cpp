@@ -1,0 +1,116 @@
+// The start of a gang: all pods created gated and pinned, and only when all exist the gates go, all of them.
+#include <algorithm>
+
+#include "operator/api/names.h"
+#include "operator/lifecycle/conditions.h"
+#include "operator/lifecycle/pod_builder.h"
+#include "operator/lifecycle/steps.h"
+
+namespace trainyard::lifecycle {
+namespace {
+
+void CreateMissing(Context& c) {
+  if (!c.in.service_exists) {
+    c.Act(Action::Kind::kCreateService, api::ServiceName(c.job), "", BuildService(c.job));
+  }
+  for (size_t rank = 0; rank < c.ranks.size(); ++rank) {
+    if (c.ranks[rank] != nullptr) continue;
+    auto node_rank = static_cast<int64_t>(rank);
+    c.Act(Action::Kind::kCreatePod, api::PodName(c.job, c.s.attempt, node_rank), "", BuildPod(c.job, node_rank, c.opt));
+  }
+  c.RequeueAt(*c.s.placing_since + c.opt.gang_deadline);
+}
+
+// Why the gang may not start on the nodes it claimed; empty: it may. Claims of two operators at once (one of them
+// deposed) can overlap: both see it here before either runs.
+std::string Obstacle(Context& c) {
+  for (const api::PlacedNode& placed : c.s.placement->nodes) {
+    const placement::YardNode* node = c.Yard().Find(placed.node);
+    if (node == nullptr) return "node " + placed.node + " no longer exists";
+    if (!node->Eligible()) return "node " + placed.node + ": " + node->ineligible;
+    if (node->used > node->usable) {
+      return "node " + placed.node + " is booked for " + Plural(node->used, "GPU") + " and has " +
+             std::to_string(node->usable);
+    }
+  }
+  return "";
+}
+
+void Ungate(Context& c) {
+  // The new value makes this a real write, so that nobody with an older copy of the job can take gates off.
+  c.s.ungated_at = c.in.now;
+  for (const api::PodSnapshot* pod : c.ranks) {
+    if (pod->gated && !pod->deleting) c.Act(Action::Kind::kUngatePod, pod->name, pod->uid);
+  }
+  c.Requeue(c.opt.ungate_retry);
+}
+
+bool Up(const api::PodSnapshot& pod) { return pod.phase == api::PodPhase::kRunning || pod.exit_code == 0; }
+
+// What the pods that are not up yet are waiting for, in one stable line.
+std::string WaitingFor(const Context& c) {
+  int64_t gated = 0, unbound = 0, containers = 0;
+  std::string detail;
+  for (const api::PodSnapshot* pod : c.ranks) {
+    if (pod == nullptr || Up(*pod)) continue;
+    if (pod->foreign_gate) {
+      ++gated;
+    } else if (pod->node.empty()) {
+      ++unbound;
+    } else {
+      ++containers;
+    }
+    if (detail.empty() && !pod->reason.empty()) {
+      detail =
+          " (" + pod->name + ": " + OneLine(pod->reason + (pod->message.empty() ? "" : ": " + pod->message), 160) + ")";
+    }
+  }
+  std::string text;
+  auto add = [&text](int64_t count, const char* what) {
+    if (count > 0) text += (text.empty() ? "" : ", ") + Plural(count, "pod") + " " + what;
+  };
+  add(gated, "held by a scheduling gate of another controller");
+  add(unbound, "to be scheduled");
+  add(containers, "to start");
+  return text + detail;
+}
+
+void ReportRunning(Context& c) {
+  std::string attempt = "attempt " + std::to_string(c.s.attempt);
+  if (!std::all_of(c.ranks.begin(), c.ranks.end(), [](const auto* pod) { return pod != nullptr && Up(*pod); })) {
+    c.Condition(kReady, false, "Starting", attempt + " is starting");
+    return c.SetPhase(api::Phase::kStarting, attempt + ": waiting for " + WaitingFor(c));
+  }
+  if (!c.s.start_time) c.s.start_time = c.in.now;
+  std::string what = Plural(TotalGpus(*c.s.placement), "GPU") + " on " + c.s.placement->domain;
+  if (c.Condition(kReady, true, "Running", attempt + " runs on " + what)) {
+    c.Say("Normal", "Running", attempt + " runs on " + what);
+  }
+  c.SetPhase(api::Phase::kRunning, "training on " + what + (c.note.empty() ? "" : "; " + c.note));
+}
+
+}  // namespace
+
+void Advance(Context& c) {
+  if (!c.Live() || c.Stopping() || c.settling || c.out.refresh_pods) return;
+  if (!c.s.started) {
+    if (!c.AllExist()) return CreateMissing(c);
+    bool leaving = std::any_of(c.ranks.begin(), c.ranks.end(), [](const auto* p) { return p->deleting; });
+    if (leaving) return c.RequeueAt(*c.s.placing_since + c.opt.gang_deadline);
+    if (std::string obstacle = Obstacle(c); !obstacle.empty()) return Undo(c, obstacle, {});
+    c.s.started = true;
+    Ungate(c);
+    return c.SetPhase(api::Phase::kStarting, "attempt " + std::to_string(c.s.attempt) + ": all " +
+                                                 Plural(static_cast<int64_t>(c.ranks.size()), "pod") +
+                                                 " exist, starting them");
+  }
+  bool gated = std::any_of(c.ranks.begin(), c.ranks.end(), [](const auto* p) { return p != nullptr && p->gated; });
+  if (gated && c.AllExist()) {
+    TimePoint again = c.s.ungated_at.value_or(c.in.now - c.opt.ungate_retry) + c.opt.ungate_retry;
+    if (c.in.now >= again) return Ungate(c);
+    return c.RequeueAt(again);
+  }
+  if (c.AllExist()) ReportRunning(c);
+}
+
+}  // namespace trainyard::lifecycle

@@ -1,0 +1,53 @@
+// The steps of a decision, in the order in which decide.cpp takes them. Each is one policy file, and each leaves the
+// status such that the actions it asks for are covered by it. Private to the room. Thread-safety: as Context.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "operator/lifecycle/context.h"
+#include "operator/placement/place.h"
+
+namespace trainyard::lifecycle {
+
+// progress.cpp: copies what rank 0 says, rounded and not too often; CheckpointHealthy.
+void ReadProgress(Context& c);
+
+// planning.cpp: validation and the frozen plan of this generation; Planned.
+void JudgePlan(Context& c);
+// A plan of the job as if spec.gpus.count were `count`; nullopt when there is none. 0: as the spec says.
+std::optional<api::PlanStatus> PlanFor(Context& c, int64_t count, std::string* problem);
+
+// exits.cpp: success, failure or a gang that did not come up; may set the terminal phase or a stop.
+void ObserveExits(Context& c);
+std::string SuccessText(const Context& c);
+
+// stop.cpp
+void Stop(Context& c, const char* reason, const std::string& why);  // writes status.stop, deletes the attempt's pods
+// Takes back a gang that did not come up: no budget pays, but it waits, and `late` ranks' nodes are avoided.
+void Undo(Context& c, const std::string& why, const std::vector<size_t>& late);
+void StopForDeletion(Context& c);
+void StopForSuspend(Context& c);
+void ContinueStop(Context& c);  // deletes again what still is there
+void Release(Context& c);       // ends the attempt once all its pods are gone
+
+// resize.cpp: stops the attempt when another size is wanted and has a place.
+void StopForResize(Context& c);
+
+// claim.cpp: where the job could run now. `own_counted_free`: asked for while it is still running.
+struct Choice {
+  api::PlanStatus plan;
+  placement::GangPlacement placement;
+};
+std::optional<Choice> Choose(Context& c, const api::PlanStatus& wanted, bool own_counted_free, std::string* why_not);
+void Claim(Context& c);
+
+// start.cpp: creates what is missing, un-gates the whole gang at once, says when it runs.
+void Advance(Context& c);
+
+// sweep.cpp
+void SweepOldAttempts(Context& c);  // pods of attempts before the live one
+void SweepTerminal(Context& c);     // what a finished job leaves behind
+
+}  // namespace trainyard::lifecycle

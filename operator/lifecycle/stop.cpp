@@ -1,0 +1,97 @@
+// Stopping on purpose: the reason is in status before the first delete, so that exits after it never count; the
+// attempt ends when its pods are gone, and only then.
+#include <algorithm>
+
+#include "operator/lifecycle/conditions.h"
+#include "operator/lifecycle/failure.h"
+#include "operator/lifecycle/steps.h"
+
+namespace trainyard::lifecycle {
+namespace {
+
+// Pods of a failed attempt that ended are kept for their logs; an intended stop leaves none.
+bool ToDelete(const Context& c, const api::PodSnapshot& pod) {
+  if (pod.deleting) return false;
+  return c.s.stop->reason != kStopFailed || !pod.Terminal();
+}
+
+int64_t NotGone(Context& c) {
+  return std::count_if(c.mine.begin(), c.mine.end(), [&c](const auto* pod) { return !c.Gone(*pod); });
+}
+
+}  // namespace
+
+void Stop(Context& c, const char* reason, const std::string& why) {
+  std::string attempt = "attempt " + std::to_string(c.s.attempt);
+  c.s.stop = api::StopStatus{reason, c.s.attempt};
+  c.Condition(kReady, false, "Stopping", attempt + " is being stopped: " + why);
+  if (reason == std::string(kStopUndo)) {
+    c.Condition(kPlaced, false, "Undone", why);
+    c.SetPhase(api::Phase::kPlacing, attempt + " was taken back: " + why);
+    c.Say("Warning", "Undone", attempt + " was taken back: " + why);
+  } else {
+    c.s.reason = "stopping " + attempt + ": " + why;
+    c.Say("Normal", std::string("Stopping") + reason, attempt + ": " + why);
+  }
+  ContinueStop(c);
+}
+
+void Undo(Context& c, const std::string& why, const std::vector<size_t>& late) {
+  CountFailure(c);
+  for (size_t rank : late) BlameNode(c, c.s.placement->nodes[rank].node);
+  Stop(c, kStopUndo, why);
+}
+
+void StopForDeletion(Context& c) {
+  if (!c.Live() || c.Stopping()) return;
+  Stop(c, kStopDeleted, "the job is being deleted");
+}
+
+void StopForSuspend(Context& c) {
+  if (!c.job.spec.suspend) {
+    if (!ConditionIs(c.s, kSuspended, "True")) return;
+    c.Condition(kSuspended, false, "Resumed", "spec.suspend is not set");
+    return c.SetPhase(api::Phase::kPending, "resumed");
+  }
+  if (c.Live()) {
+    if (!c.Stopping()) Stop(c, kStopSuspend, "spec.suspend is set");
+    return;
+  }
+  c.s.retry_after.reset();  // a resume starts at once
+  c.Condition(kSuspended, true, "Suspended", "spec.suspend is set");
+  c.SetPhase(api::Phase::kSuspended, "spec.suspend is set");
+}
+
+void ContinueStop(Context& c) {
+  if (!c.Stopping() || c.out.refresh_pods) return;
+  auto each = [&c](auto&& act) {
+    for (const api::PodSnapshot* pod : c.mine) {
+      if (pod->attempt == c.s.attempt && ToDelete(c, *pod)) act(*pod);
+    }
+  };
+  if (c.s.stop->reason == kStopFailed) {
+    each([&c](const auto& pod) { c.Act(Action::Kind::kDeletePod, pod.name, pod.uid); });
+    return;
+  }
+  bool any = false;
+  each([&any](const auto&) { any = true; });
+  bool asked = std::any_of(c.out.actions.begin(), c.out.actions.end(),
+                           [](const Action& a) { return a.kind == Action::Kind::kDeleteAllPods; });
+  if (any && !asked) c.Act(Action::Kind::kDeleteAllPods, "");
+}
+
+void Release(Context& c) {
+  if (!c.Stopping() || c.out.refresh_pods) return;
+  if (NotGone(c) > 0 || !c.Fresh()) return;
+  std::string reason = c.s.stop->reason;
+  c.s.placement.reset();
+  c.s.stop.reset();
+  c.s.started = false;
+  c.s.placing_since.reset();
+  c.s.ungated_at.reset();
+  c.RankPods();
+  c.Condition(kPlaced, false, "Stopped", "attempt " + std::to_string(c.s.attempt) + " has stopped: " + reason);
+  StopForSuspend(c);
+}
+
+}  // namespace trainyard::lifecycle
