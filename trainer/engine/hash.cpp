@@ -1,7 +1,5 @@
 #include "trainer/engine/hash.h"
 
-#include <fmt/format.h>
-
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -19,6 +17,10 @@ uint64_t HashRows(std::string_view name, int64_t first_row, int64_t rows, int64_
   return sum;
 }
 
-std::string HashText(uint64_t hash) { return fmt::format("{:016x}", hash); }
+std::string HashText(uint64_t hash) {
+  std::string text(16, '0');
+  for (int i = 15; i >= 0; --i, hash >>= 4) text[i] = "0123456789abcdef"[hash & 15];
+  return text;
+}
 
 }  // namespace trainyard::engine

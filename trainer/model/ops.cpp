@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
+#include <optional>
 
 namespace trainyard::model {
 namespace {
@@ -79,7 +80,7 @@ class SwiGluFunction : public torch::autograd::Function<SwiGluFunction> {
 class HeadLossFunction : public torch::autograd::Function<HeadLossFunction> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& head,
-                            const at::Tensor& targets, const at::Tensor& weights, bool with_gradients) {
+                            const at::Tensor& targets, const std::optional<at::Tensor>& weights, bool with_gradients) {
     const at::ScalarType type = AtLeastFloat(x);
     const int64_t n = x.size(0), chunk = std::max<int64_t>(64, kChunkElements / head.size(0));
     at::Tensor loss = at::zeros({}, x.options().dtype(at::kDouble));
@@ -92,8 +93,8 @@ class HeadLossFunction : public torch::autograd::Function<HeadLossFunction> {
       const at::Tensor log_p = at::log_softmax(at::mm(part, head.t()).to(type), 1);
       at::Tensor nll = log_p.gather(1, target).to(at::kDouble).neg_();
       at::Tensor weight;
-      if (weights.defined()) {
-        weight = weights.narrow(0, lo, len).unsqueeze(1).to(type);
+      if (weights) {
+        weight = weights->narrow(0, lo, len).unsqueeze(1).to(type);
         nll.mul_(weight);
       }
       loss.add_(nll.sum());
@@ -142,7 +143,9 @@ at::Tensor SwiGlu(const at::Tensor& gate, const at::Tensor& up) { return SwiGluF
 at::Tensor HeadLossSum(const at::Tensor& x, const at::Tensor& head, const at::Tensor& targets,
                        const at::Tensor& weights) {
   const bool with_gradients = at::GradMode::is_enabled() && (x.requires_grad() || head.requires_grad());
-  return HeadLossFunction::apply(x, head, targets, weights, with_gradients);
+  // Function does not take undefined tensors.
+  const std::optional<at::Tensor> given = weights.defined() ? std::make_optional(weights) : std::nullopt;
+  return HeadLossFunction::apply(x, head, targets, given, with_gradients);
 }
 
 }  // namespace trainyard::model
