@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "operator/api/json_reader.h"
+#include "operator/api/names.h"
 
 namespace trainyard::api {
 namespace {

@@ -30,13 +30,6 @@ void ReadContext::Report(const std::string& path, const std::string& message) co
   if (errors->size() < kMaxErrors) errors->push_back((path.empty() ? "object" : path) + ": " + message);
 }
 
-std::string Printable(std::string_view text) {
-  std::string out;
-  for (char c : text.substr(0, kMaxQuoted)) out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
-  if (text.size() > kMaxQuoted) out += "...";
-  return out;
-}
-
 std::string Describe(const json& json) {
   switch (json.type()) {
     case json::value_t::null:

@@ -37,8 +37,6 @@ bool ExpectObject(const ReadContext& context, const std::string& path, const nlo
 bool ExpectList(const ReadContext& context, const std::string& path, const nlohmann::json& json);
 // For messages: 'string "4"', "number 4.5", "a list"; at most a few dozen characters, on one line.
 std::string Describe(const nlohmann::json& json);
-// A key for a message: cut short, control characters replaced, since keys come from the user.
-std::string Printable(std::string_view text);
 
 class JsonReader {
  public:

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <numeric>
 
 #include "operator/base/ids.h"
 
@@ -15,20 +14,19 @@ std::string Lower(std::string_view text) {
   return out;
 }
 
-// Levenshtein distance, one row at a time.
+// Optimal string alignment: insertions, deletions, substitutions and swaps of neighbours, each once.
 size_t EditDistance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), 0);
+  std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
+  for (size_t i = 0; i <= a.size(); ++i) d[i][0] = i;
+  for (size_t j = 0; j <= b.size(); ++j) d[0][j] = j;
   for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
     for (size_t j = 1; j <= b.size(); ++j) {
-      size_t above = row[j];
-      row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
-      diagonal = above;
+      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+      if (swapped) d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
     }
   }
-  return row[b.size()];
+  return d[a.size()][b.size()];
 }
 
 }  // namespace
@@ -66,6 +64,7 @@ std::optional<std::string> NearestName(std::string_view word, const std::vector<
   std::optional<std::string> best;
   size_t best_distance = std::max<size_t>(1, word.size() / 3) + 1;
   for (std::string_view candidate : candidates) {
+    if (candidate.empty() || candidate.size() > 64) continue;
     size_t distance = EditDistance(Lower(word), Lower(candidate));
     if (distance < best_distance) {
       best_distance = distance;
@@ -76,10 +75,18 @@ std::optional<std::string> NearestName(std::string_view word, const std::vector<
 }
 
 std::string Suggest(std::string_view word, const std::vector<std::string_view>& candidates) {
-  if (auto nearest = NearestName(word, candidates)) return "did you mean '" + *nearest + "'?";
+  if (auto nearest = NearestName(word, candidates)) return "did you mean '" + Printable(*nearest) + "'?";
   std::string list;
-  for (std::string_view candidate : candidates) list += (list.empty() ? "" : ", ") + std::string(candidate);
+  for (std::string_view candidate : candidates) list += (list.empty() ? "" : ", ") + Printable(candidate);
   return "known are " + list;
+}
+
+std::string Printable(std::string_view text) {
+  constexpr size_t kMax = 48;
+  std::string out;
+  for (char c : text.substr(0, kMax)) out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
+  if (text.size() > kMax) out += "...";
+  return out;
 }
 
 }  // namespace trainyard::api

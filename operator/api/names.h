@@ -89,5 +89,7 @@ bool IsDnsLabel(std::string_view text, size_t max_length = 63);
 std::optional<std::string> NearestName(std::string_view word, const std::vector<std::string_view>& candidates);
 // "did you mean 'layers'?" or "known are a, b, c"; for error messages.
 std::string Suggest(std::string_view word, const std::vector<std::string_view>& candidates);
+// Text of the user for a message: cut short, control characters replaced, so that it stays one line.
+std::string Printable(std::string_view text);
 
 }  // namespace trainyard::api

@@ -2,11 +2,11 @@
 
 #include <yaml-cpp/yaml.h>
 
+#include <cctype>
 #include <charconv>
-#include <regex>
 #include <set>
 
-#include "operator/api/json_reader.h"
+#include "operator/api/names.h"
 
 namespace trainyard::api {
 namespace {
@@ -24,15 +24,52 @@ struct Problem {
   std::string message;
 };
 
-// Looks at one plain scalar: std::regex recurses once per character, so long texts must not reach it.
-bool Matches(const std::string& text, const char* pattern) {
-  return text.size() <= 64 && std::regex_match(text, std::regex(pattern));
+size_t Digits(std::string_view& text) {
+  size_t n = 0;
+  while (n < text.size() && text[n] >= '0' && text[n] <= '9') ++n;
+  text.remove_prefix(n);
+  return n;
 }
 
-bool IsFloat(const std::string& text) {
-  return Matches(text, R"([-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?)");
+void Sign(std::string_view& text) {
+  if (text.starts_with('-') || text.starts_with('+')) text.remove_prefix(1);
 }
-bool IsInteger(const std::string& text) { return Matches(text, R"([-+]?[0-9]+)"); }
+
+// [-+]?[0-9]+
+bool IsInteger(std::string_view text) {
+  Sign(text);
+  return Digits(text) > 0 && text.empty();
+}
+
+// [-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?
+bool IsFloat(std::string_view text) {
+  Sign(text);
+  size_t digits = Digits(text);
+  if (text.starts_with('.')) {
+    text.remove_prefix(1);
+    digits += Digits(text);
+  }
+  if (digits == 0) return false;
+  if (text.starts_with('e') || text.starts_with('E')) {
+    text.remove_prefix(1);
+    Sign(text);
+    return IsInteger(text) && text[0] != '-' && text[0] != '+';
+  }
+  return text.empty();
+}
+
+bool IsNotFinite(std::string_view text) {
+  if (text == ".nan" || text == ".NaN" || text == ".NAN") return true;
+  Sign(text);
+  return text == ".inf" || text == ".Inf" || text == ".INF";
+}
+
+// Hexadecimal and octal of YAML 1.2: 0x1F, 0o17.
+bool IsOtherBase(std::string_view text) {
+  Sign(text);
+  if (!text.starts_with("0x") && !text.starts_with("0o")) return false;
+  return text.size() > 2 && text.find_first_not_of("0123456789abcdefABCDEF", 2) == std::string_view::npos;
+}
 
 json Integer(const std::string& text, const YAML::Mark& mark) {
   bool plus = text[0] == '+';
@@ -63,10 +100,10 @@ json Plain(const std::string& text, const YAML::Mark& mark) {
     if (error != std::errc()) throw Problem{mark, "number " + text + " does not fit into a double"};
     return value;
   }
-  if (Matches(text, R"([-+]?(\.inf|\.Inf|\.INF)|\.nan|\.NaN|\.NAN)")) {
+  if (IsNotFinite(text)) {
     throw Problem{mark, "'" + text + "' is not a finite number"};
   }
-  if (Matches(text, R"([-+]?0[xo][0-9a-fA-F]+)")) {
+  if (IsOtherBase(text)) {
     throw Problem{mark,
                   "'" + text + "' is not decimal; readers of YAML disagree on it, write it in decimal or in quotes"};
   }
@@ -135,12 +172,23 @@ bool IsUtf8(std::string_view text) {
 
 // True where every reader of YAML 1.1 or 1.2 takes the plain text for this string.
 bool IsSafePlain(const std::string& text) {
-  static const std::regex kWord(R"([A-Za-z_/.][A-Za-z0-9_./@%+=-]*( [A-Za-z0-9_./@%+=-]+)*)");
   static const std::set<std::string> kTaken = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"};
-  if (text.size() > 200 || !std::regex_match(text, kWord)) return false;
+  if (text.empty() || text.size() > 200) return false;
+  char before = ' ';
+  for (const char& c : text) {
+    bool letter = std::isalpha(static_cast<unsigned char>(c)) != 0;
+    bool first_only = c == '/' || c == '_';
+    bool later = std::isdigit(static_cast<unsigned char>(c)) != 0 ||
+                 std::string_view("./@%+=-_").find(c) != std::string_view::npos;
+    // Starts with a letter, '_' or '/'; single blanks between words only.
+    bool good = &c == text.data() ? letter || first_only : letter || later || (c == ' ' && before != ' ');
+    if (!good) return false;
+    before = c;
+  }
+  if (before == ' ') return false;
   std::string lower;
   for (char c : text) lower += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return !kTaken.contains(lower) && !IsFloat(text) && text != "." && text[0] != '.';
+  return !kTaken.contains(lower);
 }
 
 std::string ScalarText(const json& value) {
@@ -184,7 +232,9 @@ void Emit(const json& value, int indent, std::string& out) {
     }
   } else {
     for (const auto& [key, item] : value.items()) {
-      out += margin + ScalarText(key) + ":";
+      std::string text = ScalarText(key);
+      // Readers give up on an unmarked key after 1,024 characters.
+      out += margin + (text.size() < 1000 ? text + ":" : "? " + text + "\n" + margin + ":");
       EmitMember(item, indent, false, out);
     }
   }

@@ -1,0 +1,129 @@
+#include "tests/operator/api/sample_jobs.h"
+
+#include "operator/api/defaults.h"
+#include "operator/api/json.h"
+
+namespace trainyard::api {
+
+TrainingJob FullJob() {
+  TrainingJob job;
+  TimePoint noon = ParseTime("2026-01-31T12:00:00Z").value();
+  job.meta = {.ns = "team",
+              .name = "tiny",
+              .uid = "0f6c1f5e-0000-4000-8000-000000000001",
+              .resource_version = "41",
+              .generation = 3,
+              .creation_time = noon,
+              .deletion_time = noon + Milliseconds(60'000),
+              .labels = {{"team", "a"}},
+              .annotations = {{"note", "first\nsecond"}}};
+  Spec& s = job.spec;
+  s.model.parameters = "7B";
+  s.model.architecture = Architecture{.layers = 6,
+                                      .hidden_size = 256,
+                                      .attention_heads = 8,
+                                      .kv_heads = 4,
+                                      .ffn_size = 688,
+                                      .vocab_size = 256,
+                                      .tied_embeddings = true,
+                                      .max_positions = 512};
+  s.data = Data{.format = DataFormat::kTokens,
+                .train = {{"corpus", "a.bin"}, {"corpus", "b.bin"}},
+                .validation = {{"corpus", "valid.bin"}}};
+  s.training = {.device = DeviceKind::kCpu,
+                .sequence_length = 128,
+                .global_batch_size = 16,
+                .micro_batch_size = 4,
+                .steps = 400,
+                .precision = Precision::kFp32,
+                .optimizer = {.name = "AdamW",
+                              .learning_rate = 0.001,
+                              .betas = {0.8, 0.99},
+                              .epsilon = 1e-9,
+                              .weight_decay = 0.01},
+                .schedule = {.type = ScheduleType::kConstant, .warmup_steps = 20, .min_learning_rate_ratio = 0.25},
+                .gradient_clip_norm = 0.5,
+                .evaluation = {.every_steps = 100, .batches = 8},
+                .seed = 9223372036854775807};
+  s.parallelism.strategy = Strategy::kZero2;
+  s.gpus = {.count = 2,
+            .min_count = 1,
+            .max_count = 4,
+            .per_node = 1,
+            .products = {"H100-SXM"},
+            .nvlink = NvLink::kRequired,
+            .allow_overcommit = true};
+  s.checkpoint = Checkpoint{.volume = "checkpoints",
+                            .path = "elsewhere",
+                            .every_steps = 50,
+                            .keep_last = 5,
+                            .resume = Resume::kStep,
+                            .resume_step = 100};
+  s.recovery = {.max_user_restarts = 1, .max_infrastructure_restarts = 9, .max_grace_seconds = 60};
+  s.suspend = true;
+  s.plan_only = true;
+  s.image = "example.com/me/train:1";
+  s.command = {"torchrun", "train.py"};
+  s.args = {"--fast"};
+  s.env = {{"NCCL_DEBUG", "INFO"}};
+  s.volumes = {{.name = "corpus", .claim_name = "corpus-claim", .host_path = "/data", .empty_dir = true}};
+  JobStatus& t = job.status;
+  t.phase = Phase::kRecovering;
+  t.reason = "rank 1 was killed";
+  t.observed_generation = 3;
+  t.conditions = {{"Planned", "True", "Fits", "2 GPUs", 3, noon}};
+  t.gpus = 2;
+  t.selector = "trainyard.dev/job-uid=x";
+  t.plan =
+      PlanStatus{"ZeRO2", 2, 1, "H100-SXM", 4, 2, 3030272, 48484352, 85899345920, 36363264, "smallest that fits", 3};
+  t.placement = PlacementStatus{{{"node-a", 1}, {"node-b", 1}}, "rack-3"};
+  t.attempt = 7;
+  t.started = true;
+  t.stop = StopStatus{"Resize", 6};
+  t.restarts = {1, 2};
+  t.consecutive_failures = 1;
+  t.retry_after = noon + Milliseconds(1'234);
+  t.placing_since = noon + Milliseconds(5);
+  t.start_time = noon;
+  t.completion_time = noon + Milliseconds(3'600'000);
+  t.excluded_nodes = {{"node-c", 2}};
+  t.progress = Progress{.step = 120,
+                        .steps = 400,
+                        .loss = 2.5,
+                        .validation_loss = 2.75,
+                        .initial_validation_loss = 5.55,
+                        .tokens_per_second = 1234.5,
+                        .step_seconds = 0.25,
+                        .trainer_phase = "Training",
+                        .resumed_from_step = 100,
+                        .parameter_hash = "0123456789abcdef"};
+  t.checkpoint = CheckpointStatus{100, 36363264, 0.5, "2026-01-31T12:00:00Z"};
+  t.advice = {"use FSDP"};
+  return job;
+}
+
+nlohmann::json MinimalTrainerManifest() {
+  return nlohmann::json::parse(R"({
+    "apiVersion": "trainyard.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": "tiny"},
+    "spec": {
+      "model": {"architecture": {"layers": 6, "hiddenSize": 256, "attentionHeads": 8}},
+      "data": {"train": [{"volume": "corpus", "path": "train.txt"}]},
+      "checkpoint": {"volume": "checkpoints"},
+      "volumes": [{"name": "corpus", "hostPath": {"path": "/data"}},
+                  {"name": "checkpoints", "persistentVolumeClaim": {"claimName": "checkpoints"}}]}})");
+}
+
+nlohmann::json MinimalImageManifest() {
+  return nlohmann::json::parse(R"({
+    "apiVersion": "trainyard.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": "tune"},
+    "spec": {"model": {"parameters": "7B"}, "parallelism": {"strategy": "FSDP"}, "image": "me/finetune:1",
+             "command": ["torchrun", "train.py"]}})");
+}
+
+TrainingJob SmallJob() {
+  TrainingJob job = JobFromJson(MinimalTrainerManifest()).value();
+  ApplyDefaults(job);
+  return job;
+}
+
+}  // namespace trainyard::api
