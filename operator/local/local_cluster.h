@@ -27,9 +27,6 @@ struct LocalOptions {
   std::map<std::string, std::filesystem::path> volumes;
   // Changes remembered per kind; a watch from before them is kGone.
   size_t watch_window = 4096;
-  // Pods whose program is not there keep state_dir/pods/<name> after deletion; older attempts too. False: removed with
-  // the pod.
-  bool keep_pod_directories = true;
 };
 
 struct NodeOptions {
