@@ -46,7 +46,7 @@ void Load(Engine& engine, const State& state) {
   engine.OnLoaded();
 }
 
-State Run(int stage, int world, const State* from, int64_t first_step, int64_t last_step, uint64_t seed) {
+State RunSteps(int stage, int world, const State* from, int64_t first_step, int64_t last_step, uint64_t seed) {
   const model::LlamaConfig config = SmallLlama(true);
   const auto units = model::LlamaUnits(config);
   const at::Tensor tokens = Tokens(kBatch, kLength, config.vocab, 4);
@@ -69,13 +69,13 @@ State Run(int stage, int world, const State* from, int64_t first_step, int64_t l
 }
 
 TEST(EngineState, ShardsLoadAtAnotherStageAndWorldAndTrainOnAlike) {
-  const State start = Run(0, 1, nullptr, 1, 2, 1);
-  const State reference = Run(0, 1, &start, 3, 4, 1);
+  const State start = RunSteps(0, 1, nullptr, 1, 2, 1);
+  const State reference = RunSteps(0, 1, &start, 3, 4, 1);
   for (int stage = 0; stage <= 3; ++stage) {
     for (int world : {1, 2, 3, 4}) {
       // Two steps here equal two steps there, and going on from either is the same. Another seed: all is loaded.
-      const State saved = Run(stage, world, nullptr, 1, 2, 1);
-      const State resumed = Run(3 - stage, 5 - world, &saved, 3, 4, 999);
+      const State saved = RunSteps(stage, world, nullptr, 1, 2, 1);
+      const State resumed = RunSteps(3 - stage, 5 - world, &saved, 3, 4, 999);
       for (const auto& [name, r] : reference.master) {
         EXPECT_LE(RelativeError(resumed.master.at(name), r), 1e-10) << name << " stage " << stage << " of " << world;
         EXPECT_LE(RelativeError(resumed.exp_avg.at(name), reference.exp_avg.at(name)), 1e-10) << name;
