@@ -48,6 +48,8 @@ class JsonWriter {
     for (const T& item : value) list.push_back(Item(item));
     object_[name] = std::move(list);
   }
+  // Written even if empty: lists of numbers have defaults, which an absent list would mean.
+  void operator()(const char* name, const std::vector<double>& value) { object_[name] = value; }
   template <typename T>
   void operator()(const char* name, const std::map<std::string, T>& value) {
     if (!value.empty()) object_[name] = value;

@@ -84,6 +84,8 @@ TrainingJob FullJob() {
   t.consecutive_failures = 1;
   t.retry_after = noon + Milliseconds(1'234);
   t.placing_since = noon + Milliseconds(5);
+  t.ungated_at = noon + Milliseconds(6);
+  t.progress_time = noon + Milliseconds(7);
   t.start_time = noon;
   t.completion_time = noon + Milliseconds(3'600'000);
   t.excluded_nodes = {{"node-c", 2}};
