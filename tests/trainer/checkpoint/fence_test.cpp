@@ -1,0 +1,175 @@
+#include "trainer/checkpoint/fence.h"
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/trainer/checkpoint/sample.h"
+#include "trainer/checkpoint/reader.h"
+#include "trainer/checkpoint/writer.h"
+
+namespace trainyard::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+class FenceTest : public testing::Test {
+ protected:
+  TempDirectory temp_{Storage::kMemory};
+  const std::string root_ = temp_.path() + "/a/b/job";
+  const Fence first_{"uid-a", 1, 0}, second_{"uid-a", 2, 0};
+};
+
+TEST_F(FenceTest, ANewerAttemptTakesOverAndTheOlderIsRefused) {
+  ASSERT_TRUE(TakeOver(root_, first_));
+  const Result<TakeOverInfo> info = TakeOver(root_, second_);
+  ASSERT_TRUE(info);
+  EXPECT_THAT(info->fenced, testing::ElementsAre("uid-a-1"));
+  EXPECT_TRUE(info->warnings.empty());
+  const Result<TakeOverInfo> late = TakeOver(root_, first_);
+  ASSERT_FALSE(late);
+  EXPECT_EQ(late.error().code, ErrorCode::kFailedPrecondition);
+  EXPECT_THAT(late.error().message, HasSubstr("belongs to attempt 2"));
+  EXPECT_TRUE(SaveSample(root_, 1, second_, 2)) << "the refused one has not hurt the owner";
+}
+
+TEST_F(FenceTest, ALateSaveFails) {
+  ASSERT_TRUE(TakeOver(root_, first_));
+  ASSERT_TRUE(TakeOver(root_, second_));
+  const Result<CommitInfo> late = SaveSample(root_, 1, first_, 1);
+  ASSERT_FALSE(late);
+  EXPECT_EQ(late.error().code, ErrorCode::kFailedPrecondition);
+  EXPECT_THAT(late.error().message, HasSubstr("a newer attempt took it over"));
+  EXPECT_FALSE(fs::exists(StagingDirectory(root_, first_))) << "it must not come back";
+}
+
+TEST_F(FenceTest, ALateCommitFailsThoughEveryShardIsWritten) {
+  ASSERT_TRUE(TakeOver(root_, first_));
+  const SampleShards shards(SmallModel(), 0, 1, 5);
+  SaveRequest request = SampleRequest(root_, 5, first_, 0, 1);
+  request.model = shards.model;
+  const Result<RankReport> report = WriteShards(request);
+  ASSERT_TRUE(report);
+  ASSERT_TRUE(TakeOver(root_, second_));
+  const Result<CommitInfo> late = Commit(request, "{}", {report->manifest});
+  ASSERT_FALSE(late);
+  EXPECT_EQ(late.error().code, ErrorCode::kFailedPrecondition);
+  EXPECT_EQ(NewestValid(root_).error().code, ErrorCode::kNotFound);
+  // What it had staged is gone.
+  std::vector<std::string> staging;
+  for (const auto& entry : fs::directory_iterator(root_ + "/.staging")) staging.push_back(entry.path().filename());
+  EXPECT_THAT(staging, testing::UnorderedElementsAre("owners", "uid-a-2"));
+}
+
+// Lets another attempt take over at the k-th call of a commit: each call before the rename fails, or the commit was
+// first.
+class Interrupting : public FileSystem {
+ public:
+  Interrupting(int64_t k, std::function<void()> action) : k_(k), action_(std::move(action)) {}
+  bool done() const { return calls_ >= k_; }
+  Result<int> OpenRead(const std::string& p) override { return Tick().OpenRead(p); }
+  Result<int> OpenCreate(const std::string& p) override { return Tick().OpenCreate(p); }
+  Status WriteAt(int fd, const void* d, int64_t n, int64_t o, const std::string& p) override {
+    return Tick().WriteAt(fd, d, n, o, p);
+  }
+  Result<int64_t> ReadAt(int fd, void* d, int64_t n, int64_t o, const std::string& p) override {
+    return Tick().ReadAt(fd, d, n, o, p);
+  }
+  Status Sync(int, const std::string&) override { return Tick(), Status(); }
+  Status Close(int fd, const std::string& p) override { return Tick().Close(fd, p); }
+  Status SyncDirectory(const std::string& p) override { return Tick().SyncDirectory(p); }
+  Status MakeDirectory(const std::string& p) override { return Tick().MakeDirectory(p); }
+  Status Rename(const std::string& a, const std::string& b) override { return Tick().Rename(a, b); }
+  Status RemoveFile(const std::string& p) override { return Tick().RemoveFile(p); }
+  Status RemoveDirectory(const std::string& p) override { return Tick().RemoveDirectory(p); }
+  Result<std::vector<std::string>> ListDirectory(const std::string& p) override { return Tick().ListDirectory(p); }
+  Result<FileStat> Stat(const std::string& p) override { return Tick().Stat(p); }
+
+ private:
+  FileSystem& Tick() {
+    if (++calls_ == k_) action_();
+    return PosixFileSystem();
+  }
+  const int64_t k_;
+  std::function<void()> action_;
+  int64_t calls_ = 0;
+};
+
+TEST_F(FenceTest, ATakeOverBetweenAnyTwoCallsOfASaveDecidesOnce) {
+  int committed = 0, refused = 0;
+  for (int64_t k = 1;; ++k) {
+    const std::string root = temp_.path() + "/k" + std::to_string(k);
+    ASSERT_TRUE(TakeOver(root, first_));
+    bool seen = false;
+    Interrupting fs(k, [&] {
+      ASSERT_TRUE(TakeOver(root, second_));
+      seen = NewestValid(root).has_value();
+    });
+    const Result<CommitInfo> info = SaveSample(root, 5, first_, 2, SmallModel(), fs);
+    if (!fs.done()) {
+      ASSERT_TRUE(info);
+      break;
+    }
+    // What the new owner saw when TakeOver returned is what stays.
+    EXPECT_EQ(NewestValid(root).has_value(), seen) << "call " << k;
+    if (!seen) {
+      ASSERT_FALSE(info) << "call " << k;
+      EXPECT_EQ(info.error().code, ErrorCode::kFailedPrecondition) << "call " << k << ": " << info.error().message;
+      EXPECT_FALSE(std::filesystem::exists(StagingDirectory(root, first_))) << "call " << k;
+    }
+    ++(seen ? committed : refused);
+    EXPECT_TRUE(SaveSample(root, 6, second_, 1)) << "call " << k;
+  }
+  EXPECT_GT(committed, 0);
+  EXPECT_GT(refused, 20);
+}
+
+TEST_F(FenceTest, TheSameAttemptMayTakeOverAgainAndARestartHasItsOwnDirectory) {
+  ASSERT_TRUE(TakeOver(root_, first_));
+  std::ofstream(StagingDirectory(root_, first_) + "/half") << "x";
+  ASSERT_TRUE(TakeOver(root_, first_));
+  EXPECT_TRUE(fs::is_empty(StagingDirectory(root_, first_)));
+  const Fence restarted{"uid-a", 1, 1};
+  ASSERT_TRUE(TakeOver(root_, restarted));
+  EXPECT_EQ(SaveSample(root_, 1, first_, 1).error().code, ErrorCode::kFailedPrecondition);
+  EXPECT_EQ(TakeOver(root_, first_).error().code, ErrorCode::kFailedPrecondition);
+  EXPECT_TRUE(SaveSample(root_, 1, restarted, 1));
+  EXPECT_TRUE(TakeOver(root_, second_));
+}
+
+TEST_F(FenceTest, AJobThatCameLaterWinsWhateverItsAttempt) {
+  const Fence old_job{"uid-old", 9, 0}, new_job{"uid-new", 1, 0};
+  ASSERT_TRUE(TakeOver(root_, old_job));
+  ASSERT_TRUE(TakeOver(root_, new_job));
+  EXPECT_EQ(SaveSample(root_, 1, old_job, 1).error().code, ErrorCode::kFailedPrecondition);
+  const Result<TakeOverInfo> back = TakeOver(root_, {"uid-old", 10, 0});
+  ASSERT_FALSE(back);
+  EXPECT_THAT(back.error().message, HasSubstr("taken over by job uid-new from job uid-old"));
+  EXPECT_TRUE(TakeOver(root_, {"uid-new", 2, 0}));
+}
+
+TEST_F(FenceTest, AttemptsAreComparedAsNumbers) {
+  ASSERT_TRUE(TakeOver(root_, {"uid-a", 9, 0}));
+  ASSERT_TRUE(TakeOver(root_, {"uid-a", 10, 0}));
+  EXPECT_FALSE(TakeOver(root_, {"uid-a", 9, 0}));
+}
+
+TEST_F(FenceTest, UnusableIdentitiesAreRefused) {
+  for (const char* uid : {"", "../x", "a/b", "a b", ".."}) EXPECT_FALSE(TakeOver(root_, {uid, 1, 0})) << uid;
+  EXPECT_FALSE(TakeOver(root_, {"a", -1, 0}));
+  EXPECT_FALSE(TakeOver("", {"a", 1, 0}));
+}
+
+TEST_F(FenceTest, ARootThatCannotBeMadeIsNamed) {
+  std::ofstream(temp_.path() + "/a") << "a file";
+  const Result<TakeOverInfo> info = TakeOver(root_, first_);
+  ASSERT_FALSE(info);
+  EXPECT_THAT(info.error().message, HasSubstr(temp_.path() + "/a"));
+}
+
+}  // namespace
+}  // namespace trainyard::checkpoint
