@@ -4,9 +4,6 @@
 #include <iostream>
 #include <string_view>
 
-#include <spdlog/sinks/stdout_sinks.h>
-#include <spdlog/spdlog.h>
-
 #include "trainer/loop/run.h"
 
 int main(int argc, char** argv) {
@@ -17,7 +14,5 @@ int main(int argc, char** argv) {
                                       "in $TRAINYARD_JOB_FILE.\nStart ranks with trainyard-launch.\n";
     return help ? 0 : 2;
   }
-  spdlog::set_default_logger(spdlog::stderr_logger_mt("trainer"));
-  spdlog::set_pattern("%H:%M:%S.%e %l %v");
   return trainyard::loop::Run([](const char* name) { return std::getenv(name); });
 }

@@ -1,11 +1,12 @@
 #include "trainer/loop/report.h"
 
 #include <chrono>
-
-#include <spdlog/spdlog.h>
+#include <cinttypes>
+#include <cstdio>
 
 #include "operator/base/files.h"
 #include "trainer/contract/contract.h"
+#include "trainer/observe/log.h"
 
 namespace trainyard::loop {
 namespace {
@@ -55,8 +56,12 @@ void Report::Step(const observe::StepRecord& record) {
   if (log_) Check(log_->Append(record));
   if (now - last_line_ >= kLineInterval || record.step == status_.steps) {
     last_line_ = now;
-    spdlog::info("step {} of {}: loss {:.4f}, learning rate {:.3g}, gradient norm {:.3f}, {:.0f} tokens/s", record.step,
-                 status_.steps, record.loss, record.learning_rate, record.gradient_norm, record.tokens_per_second);
+    char line[200];
+    std::snprintf(line, sizeof line,
+                  "step %" PRId64 " of %" PRId64 ": loss %.4f, learning rate %.3g, gradient norm %.3f, %.0f tokens/s",
+                  record.step, status_.steps, record.loss, record.learning_rate, record.gradient_norm,
+                  record.tokens_per_second);
+    observe::Info(line);
   }
 }
 
@@ -67,7 +72,7 @@ void Report::Flush() {
 void Report::Check(const Status& written) {
   if (written || warned_) return;
   warned_ = true;
-  spdlog::warn("{}; training goes on without it", written.error().message);
+  observe::Warn(written.error().message + "; training goes on without it");
 }
 
 }  // namespace trainyard::loop

@@ -7,13 +7,12 @@
 #include <utility>
 #include <vector>
 
-#include <spdlog/spdlog.h>
-
 #include "trainer/checkpoint/fence.h"
 #include "trainer/checkpoint/reader.h"
 #include "trainer/checkpoint/retention.h"
 #include "trainer/loop/exchange.h"
 #include "trainer/loop/state.h"
+#include "trainer/observe/log.h"
 
 namespace trainyard::loop {
 namespace {
@@ -29,8 +28,8 @@ struct Choice {
 Outcome<void> TakeOver(const Session& s) {
   const auto taken = checkpoint::TakeOver(s.CheckpointRoot(), {s.env.uid, s.env.attempt, s.env.round});
   if (!taken) return Fails(WriteFailure(taken.error(), "cannot use the checkpoint directory"));
-  for (const std::string& name : taken->fenced) spdlog::info("took over from {}", name);
-  for (const std::string& warning : taken->warnings) spdlog::warn("{}", warning);
+  for (const std::string& name : taken->fenced) observe::Info("took over from " + name);
+  for (const std::string& warning : taken->warnings) observe::Warn(warning);
   return {};
 }
 
@@ -38,7 +37,8 @@ Outcome<void> TakeOver(const Session& s) {
 bool IsOwnHistory(const Session& s, const checkpoint::CheckpointInfo& newest) {
   if (newest.job_uid != s.env.uid) return false;
   const auto reader = checkpoint::Reader::Open(newest.path);
-  return reader && reader->train_state().value("resume", "") == ResumeDirective(*s.job.checkpoint);
+  if (!reader || !reader->train_state().contains("resume")) return false;
+  return reader->train_state()["resume"] == ResumeDirective(*s.job.checkpoint);
 }
 
 // On rank 0. `below`: checkpoints of this step and later were found to be damaged.
@@ -47,7 +47,7 @@ Outcome<Choice> Choose(const Session& s, int64_t below) {
   const std::string root = s.CheckpointRoot();
   const auto newest = checkpoint::NewestValid(root, below);
   if (newest) {
-    for (const std::string& line : newest->skipped) spdlog::warn("skipped a damaged checkpoint: {}", line);
+    for (const std::string& line : newest->skipped) observe::Warn("skipped a damaged checkpoint: " + line);
   }
   const bool follow = checkpoint.resume == config::Resume::kLatest || (newest && IsOwnHistory(s, *newest));
   if (follow) {
@@ -55,7 +55,8 @@ Outcome<Choice> Choose(const Session& s, int64_t below) {
     if (newest.error().code == ErrorCode::kNotFound && below == kNoLimit) return Choice{};
     return Fails(ReadFailure(newest.error(), "no checkpoint can be read"));
   }
-  // The newest of our own was damaged: Never and Step have been followed already, what is left decides as in Latest.
+  // All of our own are damaged: starting over in silence would hide it.
+  if (!newest && below != kNoLimit) return Fails(ReadFailure(newest.error(), "no checkpoint can be read"));
   const int64_t from = checkpoint.resume == config::Resume::kStep ? checkpoint.resume_step : -1;
   Choice choice;
   if (from >= 0) {
@@ -69,7 +70,7 @@ Outcome<Choice> Choose(const Session& s, int64_t below) {
   }
   const auto moved = checkpoint::AbandonLater(root, from, s.env.attempt);
   if (!moved) return Fails(WriteFailure(moved.error(), "cannot move later checkpoints aside"));
-  for (const int64_t step : *moved) spdlog::info("moved the checkpoint of step {} aside", step);
+  for (const int64_t step : *moved) observe::Info(c10::str("moved the checkpoint of step ", step, " aside"));
   return choice;
 }
 
@@ -95,7 +96,7 @@ Outcome<Read> ReadShards(Session& s, const Choice& choice, Progress& progress) {
   }
   if (read) return Read::kFine;
   if (read.error().code != ErrorCode::kDataLoss) return Fails(ReadFailure(read.error(), doing));
-  spdlog::warn("rank {}: skipped a damaged checkpoint: {}", s.env.rank, read.error().message);
+  observe::Warn(c10::str("rank ", s.env.rank, ": skipped a damaged checkpoint: ", read.error().message));
   return Read::kDamaged;
 }
 
@@ -136,7 +137,7 @@ Outcome<void> Restore(Session& s) {
     status.loss = progress.loss;
     status.initial_validation_loss = progress.initial_validation_loss;
     status.validation_loss = progress.validation_loss;
-    spdlog::info("resumed from step {}: {}", progress.step, choice.path);
+    observe::Info(c10::str("resumed from step ", progress.step, ": ", choice.path));
     return {};
   }
 }

@@ -8,14 +8,13 @@
 #include <string>
 #include <utility>
 
-#include <spdlog/spdlog.h>
-
 #include "trainer/loop/evaluate.h"
 #include "trainer/loop/restore.h"
 #include "trainer/loop/save.h"
 #include "trainer/loop/setup.h"
 #include "trainer/loop/stop_signal.h"
 #include "trainer/loop/train_step.h"
+#include "trainer/observe/log.h"
 #include "trainer/observe/phase_clock.h"
 
 namespace trainyard::loop {
@@ -36,7 +35,7 @@ Outcome<void> Validate(Session& s) {
   if (s.progress.step == 0) s.progress.initial_validation_loss = *loss;
   s.report->status().validation_loss = s.progress.validation_loss;
   s.report->status().initial_validation_loss = s.progress.initial_validation_loss;
-  spdlog::info("held-out loss after step {}: {:.4f}", s.progress.step, *loss);
+  observe::Info(c10::str("held-out loss after step ", s.progress.step, ": ", *loss));
   return {};
 }
 
@@ -97,12 +96,13 @@ Outcome<contract::ExitCode> RunSession(Session& s) {
   if (!ended) return ended;
   s.report->status().parameter_hash = s.engine->ParameterHash();
   const bool stopped = *ended == contract::kExitStopped;
-  if (stopped && !s.job.checkpoint) spdlog::warn("stopped at step {} without checkpoints: it is lost", s.progress.step);
-  spdlog::info("{} at step {} of {}, parameter hash {}", stopped ? "stopped" : "finished", s.progress.step,
-               s.job.training.steps, s.report->status().parameter_hash);
+  if (stopped && !s.job.checkpoint)
+    observe::Warn(c10::str("stopped at step ", s.progress.step, " without checkpoints: it is lost"));
+  observe::Info(c10::str(stopped ? "stopped" : "finished", " at step ", s.progress.step, " of ", s.job.training.steps,
+                         ", parameter hash ", s.report->status().parameter_hash));
   s.report->status().step = s.progress.step;
   s.report->Phase(stopped ? contract::phase::kStopped : contract::phase::kSucceeded);
-  if (Status closed = s.world->Close(); !closed) spdlog::warn("{}", closed.error().message);
+  if (Status closed = s.world->Close(); !closed) observe::Warn(closed.error().message);
   return ended;
 }
 
@@ -128,7 +128,7 @@ int Run(const config::GetEnv& get) {
     SayFailure(rank != nullptr ? rank : "?", {contract::kExitConfiguration, "environment: " + env.error().message});
     return contract::kExitConfiguration;
   }
-  if (env->rank != 0) spdlog::set_level(spdlog::level::warn);
+  observe::OpenLog(env->rank == 0);
   const std::string rank = std::to_string(env->rank);
   auto session = [&]() -> Outcome<std::unique_ptr<Session>> {
     try {

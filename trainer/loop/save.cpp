@@ -5,13 +5,12 @@
 #include <utility>
 #include <vector>
 
-#include <spdlog/spdlog.h>
-
 #include "operator/base/clock.h"
 #include "trainer/checkpoint/retention.h"
 #include "trainer/checkpoint/writer.h"
 #include "trainer/loop/exchange.h"
 #include "trainer/loop/state.h"
+#include "trainer/observe/log.h"
 
 namespace trainyard::loop {
 namespace {
@@ -20,7 +19,7 @@ namespace {
 void PruneOld(const Session& s) {
   if (s.job.checkpoint->keep_last <= 0) return;
   const auto pruned = checkpoint::Prune(s.CheckpointRoot(), s.job.checkpoint->keep_last);
-  if (!pruned) spdlog::warn("old checkpoints stay: {}", pruned.error().message);
+  if (!pruned) observe::Warn("old checkpoints stay: " + pruned.error().message);
 }
 
 }  // namespace
@@ -51,8 +50,9 @@ Outcome<void> Save(Session& s) {
     const auto committed = checkpoint::Commit(request, TrainStateJson(s), reports);
     if (!committed) return Fails(WriteFailure(committed.error(), doing));
     bytes = committed->bytes;
-    if (!committed->replaced.empty()) spdlog::warn("replaced a bad checkpoint: {}", committed->replaced);
-    if (committed->kept_existing) spdlog::warn("kept the checkpoint of step {} that was there", s.progress.step);
+    if (!committed->replaced.empty()) observe::Warn("replaced a bad checkpoint: " + committed->replaced);
+    if (committed->kept_existing)
+      observe::Warn(c10::str("kept the checkpoint of step ", s.progress.step, " that was there"));
   }
   s.world->Barrier({.label = "checkpoint commit"});
   s.progress.saved_step = s.progress.step;
@@ -61,7 +61,7 @@ Outcome<void> Save(Session& s) {
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     s.report->status().checkpoint =
         observe::CheckpointStatus{s.progress.step, bytes, seconds, FormatTime(request.time)};
-    spdlog::info("checkpoint of step {} written: {} bytes in {:.2f} s", s.progress.step, bytes, seconds);
+    observe::Info(c10::str("checkpoint of step ", s.progress.step, " written: ", bytes, " bytes in ", seconds, " s"));
   }
   return {};
 }

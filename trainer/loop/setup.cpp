@@ -8,9 +8,8 @@
 #include <vector>
 
 #include <ATen/Parallel.h>
-#include <spdlog/spdlog.h>
-
 #include "trainer/dist/gloo_comm.h"
+#include "trainer/observe/log.h"
 
 namespace trainyard::loop {
 namespace {
@@ -112,9 +111,9 @@ void BuildModel(Session& s) {
   options.seed = s.job.training.seed;
   s.engine = std::make_unique<engine::Engine>(*s.device, *s.world, model::LlamaUnits(config), options);
   s.model = std::make_unique<model::Llama>(config, *s.engine);
-  spdlog::info("{} ranks with {} threads each, {} parameters, stage {}, {} training sequences of {} tokens",
-               s.env.world, s.threads, s.engine->parameter_count(), options.stage, s.train->samples(),
-               s.job.training.sequence_length);
+  observe::Info(c10::str(s.env.world, " ranks with ", s.threads, " threads each, ", s.engine->parameter_count(),
+                         " parameters, stage ", options.stage, ", ", s.train->samples(), " training sequences of ",
+                         s.job.training.sequence_length, " tokens"));
 }
 
 }  // namespace trainyard::loop

@@ -11,6 +11,22 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
+// A small file system of its own, gone with the test.
+class TinyVolume {
+ public:
+  explicit TinyVolume(std::string path)
+      : path_(std::move(path)), mounted_(mount("trainyard-test", path_.c_str(), "tmpfs", 0, "size=600k") == 0) {}
+  ~TinyVolume() {
+    if (mounted_) umount2(path_.c_str(), MNT_DETACH);
+  }
+  TinyVolume(const TinyVolume&) = delete;
+  bool mounted() const { return mounted_; }
+
+ private:
+  std::string path_;
+  bool mounted_;
+};
+
 class ExitTest : public JobTest {
  protected:
   // Runs one rank to its end and checks code and termination message.
@@ -114,10 +130,8 @@ TEST_F(ExitTest, MasterPortInUse) {
 }
 
 TEST_F(ExitTest, FullDisk) {
-  const std::string volume = dir_ / "volumes/checkpoints";
-  if (mount("trainyard-test", volume.c_str(), "tmpfs", 0, "size=600k") != 0) {
-    GTEST_SKIP() << "needs the right to mount a small file system: " << std::strerror(errno);
-  }
+  const TinyVolume volume(dir_ / "volumes/checkpoints");
+  if (!volume.mounted()) GTEST_SKIP() << "needs the right to mount a small file system: " << std::strerror(errno);
   job_["checkpoint"]["keepLast"] = 9;
   Expect(contract::kExitStorage, "Storage", AllOf(HasSubstr("not written"), HasSubstr("No space left")), 1, 2);
   // What was committed before is whole, what was not is no checkpoint.
@@ -125,7 +139,6 @@ TEST_F(ExitTest, FullDisk) {
   ASSERT_TRUE(found) << found.error().message;
   EXPECT_FALSE(found->empty()) << "the volume was meant to hold at least one";
   for (const auto& info : *found) EXPECT_TRUE(info.valid) << info.problem;
-  umount2(volume.c_str(), MNT_DETACH);
 }
 
 }  // namespace

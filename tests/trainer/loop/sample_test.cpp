@@ -52,7 +52,9 @@ TEST_F(SampleTest, EveryPlaceIsTrainedOnOnceOverTwoResizesAndAKill) {
     if (life.until > 0) {
       ASSERT_TRUE(run.AwaitStep(life.until)) << run.process->Log();
       if (life.signal == SIGKILL) {
-        kill(run.PidOf(life.world - 1), SIGKILL);
+        const pid_t pid = run.PidOf(life.world - 1);
+        ASSERT_GT(pid, 0) << run.process->Log();
+        kill(pid, SIGKILL);
       } else {
         run.process->Signal(life.signal);
       }
