@@ -2,12 +2,14 @@
 #include "trainer/dist/gloo_group.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <mutex>
 #include <set>
 #include <stdexcept>
 #include <utility>
 #include <vector>
 
+#include <c10/util/Logging.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -123,6 +125,14 @@ std::string Join(const std::vector<int>& ranks) {
   return ranks.size() > 16 ? text + " and " + std::to_string(ranks.size() - 16) + " more" : text;
 }
 
+// c10d logs each obstacle with a C++ stack, and looks up names to do so; our errors say the same in one line. Its log
+// is back where the user asks for it.
+void QuietC10d() {
+  if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) {
+    FLAGS_caffe2_log_level = c10::GLOG_ERROR;
+  }
+}
+
 // Every rank leaves its mark and waits for the others', so that an absent rank can be named.
 Status Meet(c10d::Store& store, const Rendezvous& to, SteadyTime deadline) {
   std::vector<std::string> marks;
@@ -156,12 +166,16 @@ Status Meet(c10d::Store& store, const Rendezvous& to, SteadyTime deadline) {
 }  // namespace
 
 Result<std::unique_ptr<GlooGroup>> FormGlooGroup(const Rendezvous& to) {
+  QuietC10d();
   const SteadyTime deadline = std::chrono::steady_clock::now() + to.timeout;
   const std::string where = to.host + ":" + std::to_string(to.port);
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(to.port);
   options.isServer = to.rank == 0;
   options.waitWorkers = false;
+  // The libuv server looks up the name of every peer that connects, on the thread that serves all of them: one slow
+  // name server stalls the rendezvous by 5 s per rank.
+  options.useLibUV = false;
   options.numWorkers = to.world;
   if (to.rank == 0) {
     Result<int> fd = BindPort(to.port);

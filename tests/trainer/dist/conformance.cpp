@@ -16,7 +16,9 @@ using std::chrono::seconds;
   }
 
 const at::ScalarType kSummable[] = {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf, at::kLong};
-const int64_t kLengths[] = {0, 1, 5, 1000, 70001, 600000};
+const int64_t kLengths[] = {0, 1, 5, 1000, 70001};
+// More than two pieces of a reduce-scatter in float.
+const int64_t kLong = 600000;
 
 Reduce Ordered(at::ScalarType type) { return type == at::kLong ? Reduce::kInt64 : Reduce::kOrderedSum; }
 
@@ -71,6 +73,9 @@ std::string ReduceScatter(Comm& c) {
       REQUIRE(at::equal(in, Values(c.rank(), c.size() * n, type)));
     }
   }
+  at::Tensor many = at::empty({kLong});
+  c.ReduceScatter(many, Values(c.rank(), c.size() * kLong, at::kFloat), Reduce::kOrderedSum)->Wait();
+  REQUIRE(at::equal(many, OrderedSum(c.size(), c.size() * kLong, at::kFloat).narrow(0, c.rank() * kLong, kLong)));
   at::Tensor out = at::empty({4});
   c.ReduceScatter(out, at::ones({c.size(), 4}), Reduce::kSum)->Wait();
   REQUIRE(at::equal(out, at::full({4}, static_cast<float>(c.size()))));
@@ -84,6 +89,11 @@ std::string AllReduce(Comm& c) {
       c.AllReduce(t, Ordered(type))->Wait();
       REQUIRE(at::equal(t, OrderedSum(c.size(), n, type)));
     }
+  }
+  for (int64_t n : {kLong * 3 + 1, kLong * 3 + 2}) {
+    at::Tensor many = Values(c.rank(), n, at::kFloat);
+    c.AllReduce(many, Reduce::kOrderedSum)->Wait();
+    REQUIRE(at::equal(many, OrderedSum(c.size(), n, at::kFloat)));
   }
   at::Tensor shaped = at::ones({3, 2});
   c.AllReduce(shaped, Reduce::kSum)->Wait();

@@ -2,6 +2,7 @@
 
 #include <thread>
 
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 #include "tests/trainer/dist/conformance.h"
@@ -22,6 +23,7 @@ void RunThreads(int world, const std::function<std::string(Comm&)>& body) {
   std::vector<std::thread> threads;
   for (int r = 0; r < world; ++r) {
     threads.emplace_back([&, r] {
+      at::set_num_threads(1);  // otherwise each rank starts a pool of its own
       std::unique_ptr<Comm> comm = std::move(comms[r]);
       try {
         problems[r] = body(*comm);
