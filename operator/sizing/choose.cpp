@@ -39,7 +39,9 @@ MemoryInput InputOf(const PlanRequest& request, const Candidate& candidate, int6
   in.sequence = request.sequence_length;
   in.micro_batch = std::max<int64_t>(1, request.micro_batch);
   in.recipe = RecipeOf(request.precision);
-  in.engine = candidate.product->Simulated() ? CpuTraits(request.precision) : GpuTraits(request.precision);
+  const Machine machine = candidate.product->Simulated() ? Machine::kCpu : Machine::kGpu;
+  in.engine =
+      request.bundled_trainer ? TrainerTraits(request.precision, machine) : EagerTraits(request.precision, machine);
   return in;
 }
 

@@ -60,18 +60,25 @@ Recipe Fp32Recipe() { return Recipe{.weights = 4, .gradients = 4, .master = 0, .
 
 Recipe RecipeOf(api::Precision precision) { return precision == api::Precision::kFp32 ? Fp32Recipe() : Bf16Recipe(); }
 
-EngineTraits GpuTraits(api::Precision precision) {
+EngineTraits EagerTraits(api::Precision precision, Machine machine) {
   EngineTraits engine;
   // In FP32 the logits need no second copy: logits 4, log-softmax 4, gradient 4.
   if (precision == api::Precision::kFp32) engine.logit_bytes = 12;
+  if (machine == Machine::kCpu) {
+    // A process that has loaded LibTorch for CPU, and Gloo's buffers.
+    engine.context_bytes = 192.0 * 1024 * 1024;
+    engine.communicator_bytes = 32.0 * 1024 * 1024;
+  }
   return engine;
 }
 
-EngineTraits CpuTraits(api::Precision precision) {
-  EngineTraits engine = GpuTraits(precision);
-  // A process that has loaded LibTorch for CPU, and Gloo's buffers.
-  engine.context_bytes = 192.0 * 1024 * 1024;
-  engine.communicator_bytes = 32.0 * 1024 * 1024;
+EngineTraits TrainerTraits(api::Precision precision, Machine machine) {
+  EngineTraits engine = EagerTraits(precision, machine);
+  engine.kernels = Kernels::kFused;
+  engine.most_logits = 1 << 22;  // the chunk of trainer/model/ops.cpp
+  engine.head_in_forward = true;
+  // Log-softmax 4 and gradient 4 in fp32, and in BF16 the gradient once more for the matrix products.
+  engine.logit_bytes = precision == api::Precision::kFp32 ? 8 : 10;
   return engine;
 }
 
@@ -108,7 +115,13 @@ double ActivationBytes(const MemoryInput& in) {
 }
 
 double LogitBytes(const MemoryInput& in) {
-  return Tokens(in) * static_cast<double>(in.shape.vocab) * in.engine.logit_bytes / in.engine.logit_chunks;
+  const double vocab = static_cast<double>(in.shape.vocab);
+  double logits = Tokens(in) * vocab / in.engine.logit_chunks;
+  // A chunk has at least 64 tokens.
+  if (in.engine.most_logits > 0) logits = std::min(logits, std::max(in.engine.most_logits, 64 * vocab));
+  const double kept =
+      in.engine.head_in_forward ? HiddenBytes(in) + 4 * vocab * static_cast<double>(in.shape.hidden) : 0;
+  return logits * in.engine.logit_bytes + kept;
 }
 
 double GatheredBytes(const MemoryInput& in) {

@@ -14,6 +14,8 @@ namespace trainyard::sizing {
 // the block's input only, everything else is computed again.
 enum class Checkpointing { kNone, kSelective, kFull };
 
+// kEager: plain operations, each keeping its operands. kFused: norms, rotary positions and SwiGLU keep their inputs
+// only, as compiled programs and our trainer do.
 enum class Kernels { kEager, kFused };
 
 // Bytes per parameter before any sharding, and of one computed number.
@@ -28,19 +30,25 @@ Recipe Bf16Recipe();  // 2 + 4 + 4 + 8
 Recipe Fp32Recipe();  // 4 + 4 + 0 + 8
 Recipe RecipeOf(api::Precision precision);
 
-// How an engine works, as far as its memory depends on it. The defaults are our engine in BF16 on a GPU.
+// How an engine works, as far as its memory depends on it. The defaults are a plain eager program in BF16 on a GPU.
 struct EngineTraits {
   Kernels kernels = Kernels::kEager;
-  double gathered_blocks = 4;  // u: gathered blocks alive at once, copy-out buffers counted (2 with in-place gather)
-  double reduce_bytes = 4;     // rho: bytes per gradient number while it is reduced
-  double logit_bytes = 14;     // q: bf16 2, fp32 4, log-softmax 4, gradient 4; fused kernels 10
-  double logit_chunks = 1;
-  double fragmentation = 1.06;                           // what a caching allocator loses; fitted on published peaks
+  double gathered_blocks = 4;    // u: gathered blocks alive at once, copy-out buffers counted (2 with in-place gather)
+  double reduce_bytes = 4;       // rho: bytes per gradient number while it is reduced
+  double logit_bytes = 14;       // q: bf16 2, fp32 4, log-softmax 4, gradient 4; fused kernels 10
+  double logit_chunks = 1;       // the loss works through the tokens in so many chunks
+  double most_logits = 0;        // or: no more logits than this alive at once; 0: no bound
+  bool head_in_forward = false;  // the head's gradients are made in forward and kept
+  double fragmentation = 1.06;   // what a caching allocator loses; fitted on published peaks
   double context_bytes = 0.75 * 1024 * 1024 * 1024;      // driver context and kernels
   double communicator_bytes = 1.5 * 1024 * 1024 * 1024;  // collective library and its buffers, when N > 1
 };
-EngineTraits GpuTraits(api::Precision precision);
-EngineTraits CpuTraits(api::Precision precision);  // a process of `trainyard run`
+// Where a program runs: on a GPU, or as a CPU process of `trainyard run`.
+enum class Machine { kGpu, kCpu };
+// A user's own program, of which nothing is known: eager.
+EngineTraits EagerTraits(api::Precision precision, Machine machine);
+// Our trainer: its own norms, rotary positions, SwiGLU and chunked loss.
+EngineTraits TrainerTraits(api::Precision precision, Machine machine);
 
 struct MemoryInput {
   ModelShape shape;

@@ -33,6 +33,8 @@ struct PlanRequest {
   int64_t sequence_length = 4096;
   int64_t micro_batch = 1;  // 0: the largest power of two that fits
   int64_t global_batch = 512;
+  // Our trainer runs it: its operations keep less than plain eager ones, and it does not recompute activations.
+  bool bundled_trainer = false;
   // In order of preference; the first with which some strategy fits is taken.
   std::vector<Checkpointing> checkpointing = {Checkpointing::kNone, Checkpointing::kFull};
   // Time: of one GPU of the (first) product, or from the tokens to train on.

@@ -22,7 +22,8 @@ PlanRequest RequestOf(const api::TrainingJob& job, ModelShape shape) {
   r.micro_batch = training.micro_batch_size;
   r.global_batch = training.global_batch_size;
   // Our trainer keeps every activation; a user's own program may recompute them.
-  if (job.spec.UsesBundledTrainer()) r.checkpointing = {Checkpointing::kNone};
+  r.bundled_trainer = job.spec.UsesBundledTrainer();
+  if (r.bundled_trainer) r.checkpointing = {Checkpointing::kNone};
   return r;
 }
 

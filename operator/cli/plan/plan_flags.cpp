@@ -88,7 +88,8 @@ Status ApplyJob(const std::string& path, sizing::PlanRequest& request) {
   request.tokens = static_cast<double>(training.steps) * static_cast<double>(training.global_batch_size) *
                    static_cast<double>(training.sequence_length);
   // Our trainer keeps every activation; a user's own program may recompute them.
-  if (job->spec.UsesBundledTrainer()) request.checkpointing = {sizing::Checkpointing::kNone};
+  request.bundled_trainer = job->spec.UsesBundledTrainer();
+  if (request.bundled_trainer) request.checkpointing = {sizing::Checkpointing::kNone};
   return {};
 }
 

@@ -103,6 +103,8 @@ std::string Header(const Plan& plan) {
   out += "Per step: " + std::to_string(r.global_batch) + " sequences of " + std::to_string(r.sequence_length) +
          " tokens, " + (r.micro_batch == 0 ? "micro batch chosen" : "micro batch " + std::to_string(r.micro_batch)) +
          ", " + std::string(api::ToString(r.precision)) + "\n";
+  out += r.bundled_trainer ? "Estimated for Trainyard's trainer, which recomputes no activations\n"
+                           : "Estimated for a plain eager program with flash attention\n";
   return out;
 }
 
@@ -159,18 +161,18 @@ std::string Reasons(const Plan& plan) {
 
 // What the columns mean, as far as they occur.
 std::string Notes(const Plan& plan) {
-  bool ddp = false;
+  bool replicas = false;
   bool fsdp = false;
   for (const PlanOption& o : plan.options) {
-    (o.strategy == api::Strategy::kFsdp ? fsdp : ddp) = true;
+    (o.strategy == api::Strategy::kFsdp ? fsdp : replicas) = true;
   }
   std::string out =
       "Usable is 95 % of what the driver reports. Efficiency is a planning ceiling, or less where the links are "
       "slower.\n";
-  if (plan.request.precision == api::Precision::kFp32) {
-    out += "In FP32 weights and master are one.\n";
-  } else if (ddp) {
-    out += "Gradients are kept in fp32: whole replicas hold 18 bytes per parameter where the rule of thumb says 16.\n";
+  if (plan.request.precision == api::Precision::kFp32) return out + "In FP32 weights and master are one.\n";
+  if (replicas) {
+    out +=
+        "Gradients are kept in fp32: a whole replica (DDP) holds 18 bytes per parameter, the rule of thumb says 16.\n";
   }
   if (fsdp) out += "FSDP keeps no weights of its own: gathered units are counted under buffers.\n";
   return out;

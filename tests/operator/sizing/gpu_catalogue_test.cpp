@@ -1,0 +1,92 @@
+#include "operator/sizing/gpu_catalogue.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cctype>
+#include <set>
+
+namespace trainyard::sizing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST(GpuCatalogue, ListsEveryShortNameOnce) {
+  std::vector<std::string> names;
+  for (const GpuProduct& p : Catalogue()) names.push_back(p.name);
+  EXPECT_THAT(names,
+              ElementsAre("RTX-3090", "RTX-4090", "RTX-5090", "L4", "L40S", "A10", "A30", "A100-40GB-SXM",
+                          "A100-40GB-PCIe", "A100-80GB-SXM", "A100-80GB-PCIe", "H100-SXM", "H100-PCIe", "H100-NVL",
+                          "H200-SXM", "H200-NVL", "B200", "GB200", "B300", "GB300", "MI300X", "Simulated"));
+}
+
+TEST(GpuCatalogue, NoNameMeansTwoProducts) {
+  std::set<std::string> seen;
+  for (const GpuProduct& p : Catalogue()) {
+    std::set<std::string> own = {p.name};
+    own.insert(p.aliases.begin(), p.aliases.end());
+    std::set<std::string> lower;
+    for (std::string name : own) {
+      std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
+      lower.insert(name);
+    }
+    for (const std::string& name : lower) EXPECT_TRUE(seen.insert(name).second) << name;
+  }
+}
+
+// Values of nvidia.com/gpu.product as GPU Feature Discovery writes them.
+TEST(GpuCatalogue, FindsProductsByLabelValue) {
+  const std::pair<const char*, const char*> labels[] = {{"NVIDIA-H100-80GB-HBM3", "H100-SXM"},
+                                                        {"NVIDIA-H100-PCIe", "H100-PCIe"},
+                                                        {"NVIDIA-H100-NVL", "H100-NVL"},
+                                                        {"NVIDIA-H200", "H200-SXM"},
+                                                        {"NVIDIA-A100-SXM4-80GB", "A100-80GB-SXM"},
+                                                        {"A100-SXM4-40GB", "A100-40GB-SXM"},
+                                                        {"NVIDIA-A100-PCIE-40GB", "A100-40GB-PCIe"},
+                                                        {"NVIDIA-A100-80GB-PCIe", "A100-80GB-PCIe"},
+                                                        {"NVIDIA-GeForce-RTX-4090", "RTX-4090"},
+                                                        {"NVIDIA-L40S", "L40S"},
+                                                        {"NVIDIA-A10G", "A10"},
+                                                        {"NVIDIA-B300-SXM6-AC", "B300"},
+                                                        {"AMD_Instinct_MI300X_OAM", "MI300X"},
+                                                        {"nvidia-h100-80gb", "H100-SXM"},
+                                                        {"trainyard-simulated", "Simulated"},
+                                                        {"h100-sxm", "H100-SXM"}};
+  for (const auto& [label, name] : labels) {
+    const GpuProduct* product = FindProduct(label);
+    ASSERT_NE(product, nullptr) << label;
+    EXPECT_EQ(product->name, name) << label;
+  }
+}
+
+TEST(GpuCatalogue, SharedAndSlicedGpusAreNoProducts) {
+  EXPECT_EQ(FindProduct("NVIDIA-H100-80GB-HBM3-SHARED"), nullptr);
+  EXPECT_EQ(FindProduct("NVIDIA-A100-SXM4-80GB-MIG-1g.10gb"), nullptr);
+  EXPECT_EQ(FindProduct(""), nullptr);
+}
+
+TEST(GpuCatalogue, UnknownProductsGetTheNearestNames) {
+  auto product = RequireProduct("H100-SXM4");
+  ASSERT_FALSE(product);
+  EXPECT_EQ(product.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_THAT(product.error().message,
+              HasSubstr("'H100-SXM4' is no known GPU product; the nearest names are H100-SXM"));
+  EXPECT_EQ(NearestProducts("rtx4090", 1), std::vector<std::string>{"RTX-4090"});
+  EXPECT_EQ(NearestProducts("A100-80-SXM", 1), std::vector<std::string>{"A100-80GB-SXM"});
+  EXPECT_EQ(NearestProducts("MI300", 1), std::vector<std::string>{"MI300X"});
+}
+
+TEST(GpuCatalogue, LinksAreAsTheReferenceStatesThem) {
+  EXPECT_EQ(FindProduct("H100-SXM")->nvlink_gbps, 900);       // both directions
+  EXPECT_EQ(FindProduct("A100-80GB-SXM")->nvlink_gbps, 600);  // both directions
+  EXPECT_EQ(FindProduct("L40S")->pcie_gbps, 32);              // per direction
+  EXPECT_EQ(FindProduct("H100-PCIe")->pcie_gbps, 64);         // per direction
+  EXPECT_TRUE(FindProduct("H100-SXM")->HasNvlinkInNode());
+  EXPECT_FALSE(FindProduct("H100-PCIe")->HasNvlinkInNode());
+  EXPECT_FALSE(FindProduct("RTX-4090")->HasNvlinkInNode());
+}
+
+}  // namespace
+}  // namespace trainyard::sizing

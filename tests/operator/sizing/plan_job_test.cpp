@@ -1,0 +1,198 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "operator/api/defaults.h"
+#include "operator/sizing/gpu_catalogue.h"
+#include "operator/sizing/plan.h"
+
+namespace trainyard::sizing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+// A Llama of about 3 million parameters in FP32, as the quick start trains it.
+api::TrainingJob Small() {
+  api::TrainingJob job;
+  job.meta.name = "small";
+  job.meta.generation = 3;
+  api::Architecture a;
+  a.layers = 6;
+  a.hidden_size = 192;
+  a.attention_heads = 6;
+  a.kv_heads = 2;
+  job.spec.model.architecture = a;
+  job.spec.data = api::Data{};
+  job.spec.training.precision = api::Precision::kFp32;
+  job.spec.training.sequence_length = 256;
+  job.spec.training.global_batch_size = 16;
+  job.spec.gpus.count = 2;
+  api::ApplyDefaults(job);
+  return job;
+}
+
+// A user's own script.
+api::TrainingJob Script(const std::string& parameters, int64_t count) {
+  api::TrainingJob job;
+  job.meta.name = "script";
+  job.spec.model.parameters = parameters;
+  job.spec.image = "me/finetune:1";
+  job.spec.command = {"torchrun", "train.py"};
+  job.spec.parallelism.strategy = api::Strategy::kFsdp;
+  job.spec.gpus.count = count;
+  job.spec.training.micro_batch_size = 1;
+  return job;
+}
+
+std::vector<ProductSupply> Simulated(int64_t nodes, int64_t per_node, int64_t mib = 2048) {
+  return {{.product = kSimulatedProduct, .memory_mib = mib, .gpus_per_node = per_node, .nodes = nodes}};
+}
+
+std::vector<ProductSupply> H100s(int64_t nodes) {
+  return {{.product = "H100-SXM", .memory_mib = 81559, .gpus_per_node = 8, .nodes = nodes}};
+}
+
+Error ErrorOf(const api::TrainingJob& job, const std::vector<ProductSupply>& supply) {
+  auto plan = PlanJob(job, supply);
+  return plan ? Error{ErrorCode::kInternal, "accepted"} : plan.error();
+}
+
+TEST(PlanJob, ASmallModelOnSimulatedNodes) {
+  api::TrainingJob job = Small();
+  for (int64_t count : {1, 2, 3, 4}) {
+    job.spec.gpus.count = count;
+    auto plan = PlanJob(job, Simulated(2, 2));
+    ASSERT_TRUE(plan) << plan.error().message;
+    EXPECT_EQ(plan->gpus, count);
+    EXPECT_EQ(plan->per_node, count == 4 || count == 2 ? 2 : 1);
+    EXPECT_EQ(plan->strategy, "DDP");
+    EXPECT_EQ(plan->product, "Simulated");
+    EXPECT_EQ(plan->generation, 3);
+    EXPECT_GE(plan->micro_batch_size * plan->accumulation * count, 16);
+    EXPECT_EQ(plan->parameters, 2'410'944 + 256 * 192);
+    EXPECT_EQ(plan->checkpoint_bytes, 12 * plan->parameters);
+    EXPECT_LE(plan->bytes_per_gpu, plan->capacity_bytes);
+    EXPECT_FALSE(plan->why.empty());
+  }
+}
+
+TEST(PlanJob, TheStrategyOfTheJobIsKept) {
+  api::TrainingJob job = Small();
+  for (api::Strategy strategy :
+       {api::Strategy::kDdp, api::Strategy::kZero1, api::Strategy::kZero2, api::Strategy::kFsdp}) {
+    job.spec.parallelism.strategy = strategy;
+    job.spec.gpus.count = 4;
+    auto plan = PlanJob(job, Simulated(2, 2));
+    ASSERT_TRUE(plan) << plan.error().message;
+  }
+  EXPECT_EQ(PlanJob(job, Simulated(2, 2))->strategy, "FSDP");
+}
+
+TEST(PlanJob, MicroBatchOfTheJobIsKept) {
+  api::TrainingJob job = Small();
+  job.spec.training.micro_batch_size = 4;
+  auto plan = PlanJob(job, Simulated(1, 2));
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_EQ(plan->micro_batch_size, 4);
+  EXPECT_EQ(plan->accumulation, 2);
+}
+
+TEST(PlanJob, CountZeroIsSizedFromTheModel) {
+  api::TrainingJob job = Script("7B", 0);
+  auto plan = PlanJob(job, H100s(4));
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_EQ(plan->gpus, 2);
+  EXPECT_EQ(plan->strategy, "FSDP");
+  EXPECT_THAT(plan->why, HasSubstr("full activation checkpointing"));
+  job.spec.gpus.min_count = 3;
+  job.spec.gpus.max_count = 8;
+  EXPECT_EQ(PlanJob(job, H100s(4))->gpus, 3);
+  job = Script("70B", 0);
+  EXPECT_EQ(PlanJob(job, H100s(8))->gpus, 32);
+}
+
+TEST(PlanJob, ATwelveGpuJobTakesTwoNodesOfSix) {
+  auto plan = PlanJob(Script("7B", 12), H100s(4));
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_EQ(plan->gpus, 12);
+  EXPECT_EQ(plan->per_node, 6);
+}
+
+TEST(PlanJob, WhatDoesNotFitSaysTheNumbersAndTheWaysOut) {
+  const Error error = ErrorOf(Script("7B", 1), H100s(4));
+  EXPECT_EQ(error.code, ErrorCode::kResourceExhausted);
+  EXPECT_THAT(error.message, StartsWith("DoesNotFit: 7B as FSDP on 1 x H100-SXM needs "));
+  EXPECT_THAT(error.message, HasSubstr("usable per GPU; ways out: 2 x H100-SXM fit"));
+  EXPECT_THAT(error.message, HasSubstr("spec.gpus.allowOvercommit: true"));
+}
+
+TEST(PlanJob, OvercommitStartsWhatDoesNotFit) {
+  api::TrainingJob job = Script("7B", 1);
+  job.spec.gpus.allow_overcommit = true;
+  auto plan = PlanJob(job, H100s(4));
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_GT(plan->bytes_per_gpu, plan->capacity_bytes);
+  EXPECT_THAT(plan->why, HasSubstr("allowOvercommit"));
+}
+
+TEST(PlanJob, OurTrainerDoesNotCountOnRecomputation) {
+  api::TrainingJob job = Script("7B", 2);
+  job.spec.image.clear();
+  job.spec.command.clear();
+  EXPECT_THAT(ErrorOf(job, H100s(4)).message, StartsWith("DoesNotFit"));
+}
+
+TEST(PlanJob, MoreGpusThanSequencesIsImpossible) {
+  api::TrainingJob job = Small();
+  job.spec.gpus.count = 17;
+  Error error = ErrorOf(job, Simulated(20, 2));
+  EXPECT_EQ(error.code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(error.message, "spec.gpus.count: 17 GPUs is more than globalBatchSize 16");
+  job.spec.gpus.count = 16;
+  EXPECT_TRUE(PlanJob(job, Simulated(20, 2)));
+}
+
+TEST(PlanJob, ProductsAreCheckedAgainstCatalogueAndCluster) {
+  api::TrainingJob job = Script("1B", 1);
+  job.spec.gpus.products = {"H100-SMX"};
+  Error error = ErrorOf(job, H100s(1));
+  EXPECT_EQ(error.code, ErrorCode::kInvalidArgument);
+  EXPECT_THAT(error.message, HasSubstr("spec.gpus.products: 'H100-SMX' is no known GPU product"));
+  job.spec.gpus.products = {"B200"};
+  error = ErrorOf(job, H100s(1));
+  EXPECT_EQ(error.code, ErrorCode::kResourceExhausted);
+  EXPECT_EQ(error.message, "spec.gpus.products: the cluster has none of them, only H100-SXM");
+  error = ErrorOf(job, {});
+  EXPECT_EQ(error.code, ErrorCode::kResourceExhausted);
+  EXPECT_THAT(error.message, HasSubstr("no node of the cluster offers GPUs of a known product"));
+}
+
+TEST(PlanJob, SmallerGpusFirstUnlessTheJobSaysOtherwise) {
+  std::vector<ProductSupply> both = H100s(2);
+  both.push_back({.product = "L40S", .memory_mib = 46068, .gpus_per_node = 8, .nodes = 2});
+  api::TrainingJob job = Script("1B", 2);
+  EXPECT_EQ(PlanJob(job, both)->product, "L40S");
+  job.spec.gpus.products = {"H100-SXM", "L40S"};
+  EXPECT_EQ(PlanJob(job, both)->product, "H100-SXM");
+  // Sized from the model: one H100 does for 3B what two L40S do, so fewer GPUs win.
+  job = Script("3B", 0);
+  EXPECT_EQ(PlanJob(job, both)->product, "H100-SXM");
+  EXPECT_EQ(PlanJob(job, both)->gpus, 1);
+}
+
+TEST(PlanJob, AProductThatTheClusterHasEnoughOfWins) {
+  std::vector<ProductSupply> both = H100s(4);
+  both.push_back({.product = "L40S", .memory_mib = 46068, .gpus_per_node = 4, .nodes = 1});
+  EXPECT_EQ(PlanJob(Script("1B", 8), both)->product, "H100-SXM");
+}
+
+TEST(PlanJob, PerNodeMustDivide) {
+  api::TrainingJob job = Script("1B", 6);
+  job.spec.gpus.per_node = 4;
+  EXPECT_THAT(ErrorOf(job, H100s(4)).message, HasSubstr("spec.gpus on H100-SXM: GPU count 6 is not a multiple of 4"));
+  job.spec.gpus.per_node = 3;
+  EXPECT_EQ(PlanJob(job, H100s(4))->per_node, 3);
+}
+
+}  // namespace
+}  // namespace trainyard::sizing
