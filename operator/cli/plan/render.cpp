@@ -122,16 +122,36 @@ std::string Minimums(const Plan& plan) {
   return out;
 }
 
+bool HasHours(const Plan& plan) {
+  return std::any_of(plan.options.begin(), plan.options.end(), [](const PlanOption& o) { return o.hours.has_value(); });
+}
+
+bool HasCost(const Plan& plan) {
+  return std::any_of(plan.options.begin(), plan.options.end(), [](const PlanOption& o) { return o.cost.has_value(); });
+}
+
 std::string OptionTable(const Plan& plan) {
-  Table table({"PRODUCT", "STRATEGY", "RECOMPUTE", "FITS", "GPUS", "PER NODE", "MICRO BATCH", "ACCUMULATION",
-               "EFFICIENCY", "HOURS", "COST"});
+  std::vector<std::string> head = {"PRODUCT",  "STRATEGY",    "RECOMPUTE",    "FITS",      "GPUS",
+                                   "PER NODE", "MICRO BATCH", "ACCUMULATION", "EFFICIENCY"};
+  const bool hours = HasHours(plan);
+  const bool cost = HasCost(plan);
+  if (hours) head.push_back("HOURS");
+  if (cost) head.push_back("COST");
+  Table table(std::move(head));
   const bool whole = plan.request.round_hours;
   for (const PlanOption& o : plan.options) {
-    table.Row({o.product, std::string(api::ToString(o.strategy)), Recompute(o.checkpointing), o.fits ? "yes" : "no",
-               std::to_string(o.gpus), std::to_string(o.per_node), std::to_string(o.micro_batch),
-               std::to_string(o.accumulation), Fixed(100 * o.efficiency, 0) + "%",
-               o.hours ? (whole ? Thousands(*o.hours) : Fixed(*o.hours, *o.hours < 10 ? 2 : 1)) : "-",
-               o.cost ? (*o.cost < 100 ? Fixed(*o.cost, 2) : Thousands(*o.cost)) : "-"});
+    std::vector<std::string> row = {o.product,
+                                    std::string(api::ToString(o.strategy)),
+                                    Recompute(o.checkpointing),
+                                    o.fits ? "yes" : "no",
+                                    std::to_string(o.gpus),
+                                    std::to_string(o.per_node),
+                                    std::to_string(o.micro_batch),
+                                    std::to_string(o.accumulation),
+                                    Fixed(100 * o.efficiency, 0) + "%"};
+    if (hours) row.push_back(o.hours ? (whole ? Thousands(*o.hours) : Fixed(*o.hours, *o.hours < 10 ? 2 : 1)) : "-");
+    if (cost) row.push_back(o.cost ? (*o.cost < 100 ? Fixed(*o.cost, 2) : Thousands(*o.cost)) : "-");
+    table.Row(std::move(row));
   }
   return table.Text(4);
 }
@@ -169,6 +189,7 @@ std::string Notes(const Plan& plan) {
   std::string out =
       "Usable is 95 % of what the driver reports. Efficiency is a planning ceiling, or less where the links are "
       "slower.\n";
+  if (!HasHours(plan)) out += "With --single-gpu-hours or --tokens it says the hours, with --price the cost.\n";
   if (plan.request.precision == api::Precision::kFp32) return out + "In FP32 weights and master are one.\n";
   if (replicas) {
     out +=

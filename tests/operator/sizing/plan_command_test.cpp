@@ -25,7 +25,7 @@ struct Outcome {
   std::string err;
 };
 
-Outcome Run(const std::string& arguments) {
+Outcome Plan(const std::string& arguments) {
   Outcome outcome;
   std::ostringstream out, err;
   CLI::App app("trainyard");
@@ -41,7 +41,7 @@ Outcome Run(const std::string& arguments) {
 }
 
 void ExpectGolden(const std::string& name, const std::string& arguments) {
-  const Outcome outcome = Run(arguments);
+  const Outcome outcome = Plan(arguments);
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_EQ(outcome.err, "");
   const std::string path = std::string(TRAINYARD_SOURCE_DIR) + "/tests/golden/plan/" + name;
@@ -79,7 +79,7 @@ TEST(PlanCommand, Example) {
 }
 
 TEST(PlanCommand, JsonHasTheFiguresOfTheReferenceAndExactlyThePromisedKeys) {
-  const auto plan = nlohmann::json::parse(Run(std::string(kExample) + "-o json").out);
+  const auto plan = nlohmann::json::parse(Plan(std::string(kExample) + "-o json").out);
   EXPECT_EQ(plan.at("model"), (nlohmann::json{{"parameters", 7000000000}, {"stateBytes", 112000000000}}));
   EXPECT_EQ(plan.at("minimum").at("stateOnly"), 2);
   EXPECT_EQ(plan.size(), 3u);
@@ -98,7 +98,7 @@ TEST(PlanCommand, JsonHasTheFiguresOfTheReferenceAndExactlyThePromisedKeys) {
     EXPECT_EQ(options[i].at("efficiency").get<double>(), efficiency[i]);  // 0.9, not 0.8999...
   }
   EXPECT_EQ(options[0].at("hours").get<double>(), 55.555556);
-  const auto rounded = nlohmann::json::parse(Run(std::string(kExample) + "--round-hours -o json").out);
+  const auto rounded = nlohmann::json::parse(Plan(std::string(kExample) + "--round-hours -o json").out);
   EXPECT_EQ(rounded.at("options")[0].at("hours"), 56);
   EXPECT_EQ(rounded.at("options")[0].at("cost"), 28560);
 }
@@ -137,7 +137,7 @@ spec:
 TEST(PlanCommand, AJobOnSimulatedNodes) {
   const TemporaryFile job("job.yaml", kJob);
   ExpectGolden("job.txt", "--job " + job.path());
-  const auto plan = nlohmann::json::parse(Run("--job " + job.path() + " --count 4 --strategy fsdp -o json").out);
+  const auto plan = nlohmann::json::parse(Plan("--job " + job.path() + " --count 4 --strategy fsdp -o json").out);
   EXPECT_EQ(plan.at("options")[0].at("gpus"), 4);
   EXPECT_EQ(plan.at("options")[0].at("strategy"), "FSDP");
   EXPECT_EQ(plan.at("options")[0].at("product"), "Simulated");
@@ -147,13 +147,13 @@ TEST(PlanCommand, AJobOnSimulatedNodes) {
 TEST(PlanCommand, AConfigFile) {
   const TemporaryFile config("config.json", R"({"architectures": ["GPT2LMHeadModel"], "n_embd": 768, "n_head": 12,
     "n_layer": 12, "n_positions": 1024, "vocab_size": 50257})");
-  const auto plan = nlohmann::json::parse(Run("--config " + config.path() + " --product L4 -o json").out);
+  const auto plan = nlohmann::json::parse(Plan("--config " + config.path() + " --product L4 -o json").out);
   EXPECT_EQ(plan.at("model").at("parameters"), 124439808);
   EXPECT_EQ(plan.at("minimum").at("full"), 1);
 }
 
 void ExpectBad(const std::string& arguments, const std::string& message) {
-  const Outcome outcome = Run(arguments);
+  const Outcome outcome = Plan(arguments);
   EXPECT_EQ(outcome.exit_code, kPlanBadInput) << arguments;
   EXPECT_EQ(outcome.out, "");
   EXPECT_THAT(outcome.err, HasSubstr(message));
