@@ -1,0 +1,155 @@
+#include "operator/controller/actions.h"
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include <spdlog/spdlog.h>
+
+#include "operator/base/ids.h"
+#include "trainer/contract/contract.h"
+
+namespace trainyard::controller {
+
+using cluster::Kind;
+using cluster::ObjectKey;
+using lifecycle::Action;
+using nlohmann::json;
+
+namespace {
+
+constexpr size_t kMaxEventMessage = 1024;  // the API server's limit
+
+// Not there, or another object by now: there is nothing left to do.
+Status IgnoreGone(const Status& status) {
+  const bool gone =
+      !status && (status.error().code == ErrorCode::kNotFound || status.error().code == ErrorCode::kConflict);
+  return gone ? Status() : status;
+}
+
+}  // namespace
+
+Status ActionRunner::Run(const api::TrainingJob& job, const std::vector<Action>& actions) {
+  for (size_t begin = 0; begin < actions.size();) {
+    size_t end = begin + 1;
+    while (end < actions.size() && actions[end].kind == actions[begin].kind) ++end;
+    std::atomic<size_t> next{begin};
+    std::mutex mutex;  // guards failure
+    std::optional<Error> failure;
+    const auto work = [&] {
+      for (size_t i = next++; i < end; i = next++) {
+        const Status status = RunOne(job, actions[i]);
+        if (status) continue;
+        std::lock_guard lock(mutex);
+        if (!failure) failure = status.error();
+      }
+    };
+    {
+      std::vector<std::jthread> helpers;
+      for (size_t i = 1; i < std::min<size_t>(parallel_, end - begin); ++i) helpers.emplace_back(work);
+      work();
+    }
+    if (failure) return Fail(*failure);
+    begin = end;
+  }
+  return {};
+}
+
+Status ActionRunner::RunOne(const api::TrainingJob& job, const Action& action) try {
+  const ObjectKey key{job.meta.ns, action.name};
+  const auto grace = action.grace_seconds >= 0 ? std::optional<int64_t>(action.grace_seconds) : std::nullopt;
+  switch (action.kind) {
+    case Action::Kind::kCreateService:
+      return Create(job, Kind::kService, action);
+    case Action::Kind::kCreatePod:
+      return Create(job, Kind::kPod, action);
+    case Action::Kind::kUngatePod:
+      return Ungate(key, action.uid);
+    case Action::Kind::kDeletePod:
+      return IgnoreGone(cluster_.Delete(Kind::kPod, key, {action.uid, "", grace}));
+    case Action::Kind::kDeleteAllPods: {
+      const std::string selector = std::string(contract::kLabelJobUid) + "=" + job.meta.uid + "," +
+                                   std::string(contract::kLabelAttempt) + "=" + std::to_string(action.attempt);
+      return cluster_.DeleteCollection(Kind::kPod, {job.meta.ns, selector}, grace);
+    }
+    case Action::Kind::kDeleteService:
+      return IgnoreGone(cluster_.Delete(Kind::kService, key, {action.uid, "", std::nullopt}));
+  }
+  return Fail(ErrorCode::kInternal, "unknown action");
+} catch (const std::exception& exception) {  // of a helper thread: nobody else could catch it
+  return Fail(ErrorCode::kInternal, "action on " + action.name + ": exception: " + exception.what());
+}
+
+Status ActionRunner::Create(const api::TrainingJob& job, Kind kind, const Action& action) {
+  const Result<json> created = cluster_.Create(kind, action.object);
+  if (created) return {};
+  if (created.error().code != ErrorCode::kAlreadyExists) return Fail(created.error());
+  const Result<json> existing = cluster_.Get(kind, {job.meta.ns, action.name});
+  if (!existing) return Fail(existing.error());
+  const bool same_attempt =
+      kind != Kind::kPod || cluster::LabelOf(*existing, contract::kLabelAttempt) == std::to_string(action.attempt);
+  if (cluster::ControllerUidOf(*existing) == job.meta.uid && same_attempt) return {};
+  return Fail(ErrorCode::kAlreadyExists, std::string(cluster::InfoOf(kind).kind) + " " + action.name +
+                                             " exists and is not of this job's attempt " +
+                                             std::to_string(action.attempt) + "; delete it");
+}
+
+Status ActionRunner::Ungate(const ObjectKey& key, const std::string& uid) {
+  // Nearly always ours is the only gate; where it is not, the pod says where ours stands.
+  size_t place = 0;
+  for (int tries = 0; tries < 3; ++tries) {
+    const std::string path = "/spec/schedulingGates/" + std::to_string(place);
+    const json patch = json::array({{{"op", "test"}, {"path", "/metadata/uid"}, {"value", uid}},
+                                    {{"op", "test"}, {"path", path + "/name"}, {"value", contract::kGangGate}},
+                                    {{"op", "remove"}, {"path", path}}});
+    const Result<json> patched = cluster_.Patch(Kind::kPod, key, cluster::PatchType::kJson, patch, false);
+    if (patched || patched.error().code == ErrorCode::kNotFound) return {};
+    const bool other =
+        patched.error().code == ErrorCode::kConflict || patched.error().code == ErrorCode::kInvalidArgument;
+    if (!other) return Fail(patched.error());
+    const Result<json> pod = cluster_.Get(Kind::kPod, key);
+    if (!pod) return IgnoreGone(Fail(pod.error()));
+    if (cluster::UidOf(*pod) != uid) return {};
+    const json gates = pod->at("spec").value("schedulingGates", json::array());
+    const auto ours = std::find_if(gates.begin(), gates.end(),
+                                   [](const json& gate) { return gate.value("name", "") == contract::kGangGate; });
+    if (ours == gates.end()) return {};
+    place = static_cast<size_t>(ours - gates.begin());
+  }
+  return Fail(ErrorCode::kConflict, "pod " + cluster::ToString(key) + ": its scheduling gates keep changing");
+}
+
+int ActionRunner::Send(const api::TrainingJob& job, const std::vector<lifecycle::Event>& events, TimePoint now) {
+  int sent = 0;
+  for (const lifecycle::Event& event : events) {
+    const std::string time = FormatTime(now);
+    const json object = {{"apiVersion", "v1"},
+                         {"kind", "Event"},
+                         {"metadata", {{"namespace", job.meta.ns}, {"name", job.meta.name + "." + NewUid()}}},
+                         {"involvedObject",
+                          {{"apiVersion", api::kApiVersion},
+                           {"kind", api::kKind},
+                           {"namespace", job.meta.ns},
+                           {"name", job.meta.name},
+                           {"uid", job.meta.uid}}},
+                         {"type", event.type},
+                         {"reason", event.reason},
+                         {"message", event.message.substr(0, kMaxEventMessage)},
+                         {"source", {{"component", "trainyard-operator"}}},
+                         {"reportingComponent", "trainyard-operator"},
+                         {"firstTimestamp", time},
+                         {"lastTimestamp", time},
+                         {"count", 1}};
+    const Result<json> created = cluster_.Create(Kind::kEvent, object);
+    if (created) {
+      ++sent;
+    } else {
+      spdlog::warn("event {} of {}: {}", event.reason, job.meta.name, created.error().message);
+    }
+  }
+  return sent;
+}
+
+}  // namespace trainyard::controller

@@ -1,0 +1,54 @@
+#include "operator/controller/job_record.h"
+
+#include <algorithm>
+
+#include "operator/api/json.h"
+#include "operator/lifecycle/lifecycle.h"
+
+namespace trainyard::controller {
+
+using nlohmann::json;
+
+JobRecord MakeJobRecord(const json& object) {
+  JobRecord record;
+  record.object = object;
+  record.key = cluster::KeyOf(object);
+  record.uid = cluster::UidOf(object);
+  record.version = cluster::ResourceVersionOf(object);
+  if (Result<api::TrainingJob> job = api::JobFromJson(object)) {
+    record.job = *std::move(job);
+  } else {
+    record.problem = job.error().message;
+    record.job.meta.ns = record.key.ns;
+    record.job.meta.name = record.key.name;
+    record.job.meta.uid = record.uid;
+    record.job.meta.resource_version = record.version;
+    if (object.is_object() && object.contains("status")) {
+      if (Result<api::JobStatus> status = api::StatusFromJson(object["status"])) record.job.status = *std::move(status);
+    }
+    if (const auto generation = object.value("/metadata/generation"_json_pointer, json());
+        generation.is_number_integer()) {
+      record.job.meta.generation = generation.get<int64_t>();
+    }
+  }
+  record.bookings = lifecycle::ClaimsOf(record.job);
+  return record;
+}
+
+api::JobStatus StatusOfProblem(const JobRecord& record, TimePoint now) {
+  api::JobStatus status = record.job.status;
+  status.observed_generation = record.job.meta.generation;
+  status.reason = "The spec cannot be read: " + record.problem;
+  api::Condition next{"Planned", "False", "InvalidSpec", record.problem, record.job.meta.generation, now};
+  const auto found = std::find_if(status.conditions.begin(), status.conditions.end(),
+                                  [](const api::Condition& condition) { return condition.type == "Planned"; });
+  if (found == status.conditions.end()) {
+    status.conditions.push_back(next);
+  } else {
+    if (found->status == next.status) next.last_transition_time = found->last_transition_time;
+    *found = next;
+  }
+  return status;
+}
+
+}  // namespace trainyard::controller

@@ -1,0 +1,61 @@
+#include "operator/controller/progress_json.h"
+
+#include <cmath>
+
+#include "operator/cluster/json_reader.h"
+#include "trainer/contract/contract.h"
+
+namespace trainyard::controller {
+namespace {
+
+using cluster::JsonReader;
+using nlohmann::json;
+
+std::optional<double> Number(const json& status, const char* key, JsonReader& reader) {
+  const auto found = status.find(key);
+  if (found == status.end() || found->is_null()) return std::nullopt;
+  if (!found->is_number()) {
+    reader.Problem(key, "must be a number");
+    return std::nullopt;
+  }
+  const double value = found->get<double>();
+  return std::isfinite(value) ? std::optional(value) : std::nullopt;
+}
+
+}  // namespace
+
+Result<ProgressReport> ProgressFromJson(const json& status, const std::string& job_uid) {
+  if (!status.is_object()) return Fail(ErrorCode::kInvalidArgument, "progress: not a JSON object");
+  JsonReader reader("progress");
+  const int64_t version = reader.Integer(status, "contract").value_or(0);
+  if (version != contract::kVersion && version != contract::kVersion - 1) {
+    return Fail(ErrorCode::kFailedPrecondition, "progress: contract " + std::to_string(version) +
+                                                    " is not known; this operator speaks " +
+                                                    std::to_string(contract::kVersion));
+  }
+  if (const std::string uid = reader.String(status, "jobUid"); uid != job_uid) {
+    return Fail(ErrorCode::kFailedPrecondition, "progress: of another job (" + uid + ")");
+  }
+  ProgressReport report;
+  report.attempt = reader.Integer(status, "attempt").value_or(0);
+  api::Progress& progress = report.progress;
+  progress.step = reader.Integer(status, "step").value_or(0);
+  progress.steps = reader.Integer(status, "steps").value_or(0);
+  progress.loss = Number(status, "loss", reader);
+  progress.validation_loss = Number(status, "validationLoss", reader);
+  progress.initial_validation_loss = Number(status, "initialValidationLoss", reader);
+  progress.tokens_per_second = Number(status, "tokensPerSecond", reader);
+  progress.step_seconds = Number(status, "stepSeconds", reader);
+  progress.trainer_phase = reader.String(status, "phase");
+  progress.resumed_from_step = reader.Integer(status, "resumedFromStep");
+  progress.parameter_hash = reader.String(status, "parameterHash");
+  if (const json& checkpoint = reader.Object(status, "checkpoint"); !checkpoint.empty()) {
+    report.checkpoint = api::CheckpointStatus{
+        reader.Integer(checkpoint, "step").value_or(0), reader.Integer(checkpoint, "bytes").value_or(0),
+        Number(checkpoint, "seconds", reader).value_or(0), reader.String(checkpoint, "time")};
+  }
+  if (reader.error()) return Fail(*reader.error());
+  return report;
+}
+
+}  // namespace trainyard::controller
