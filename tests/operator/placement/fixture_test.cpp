@@ -1,0 +1,170 @@
+// Nodes as real clusters show them (tests/golden/nodes), and what may be said of each.
+#include <gmock/gmock.h>
+
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "operator/cluster/snapshot.h"
+#include "operator/placement/place.h"
+
+namespace trainyard::placement {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+api::NodeSnapshot Load(const std::string& name) {
+  std::ifstream file(std::string(TRAINYARD_SOURCE_DIR) + "/tests/golden/nodes/" + name + ".json");
+  EXPECT_TRUE(file) << name;
+  auto node = cluster::NodeFromJson(nlohmann::json::parse(file));
+  EXPECT_TRUE(node) << (node ? "" : node.error().message);
+  return node ? *node : api::NodeSnapshot{};
+}
+
+YardOptions Topograph() {
+  YardOptions options;
+  options.topology_keys = {"fabric.topograph.run/tier-1", "fabric.topograph.run/tier-0"};
+  return options;
+}
+
+YardNode See(const std::string& name, const YardOptions& options = Topograph()) {
+  return Yard::Build({Load(name)}, {}, {}, options).nodes().at(0);
+}
+
+TEST(NodeFixtures, DgxA100HasEightLinkedGpusUnderItsLeaf) {
+  YardNode node = See("01_a100_sxm");
+  EXPECT_TRUE(node.Eligible()) << node.ineligible;
+  EXPECT_EQ(node.product, "A100-80GB-SXM");
+  EXPECT_EQ(node.link, LinkClass::kNvSwitchNode);
+  EXPECT_EQ(node.usable, 8);
+  EXPECT_EQ(node.memory_mib, 81920);
+  EXPECT_THAT(node.path, ElementsAre("spine-a1", "leaf-a03"));
+}
+
+TEST(NodeFixtures, PcieCardsHaveNoLinkThatLabelsCanTell) {
+  YardNode node = See("02_a100_pcie");
+  EXPECT_EQ(node.product, "A100-40GB-PCIe");
+  EXPECT_EQ(node.link, LinkClass::kPcie);
+  EXPECT_EQ(node.usable, 4);
+  EXPECT_THAT(node.path, IsEmpty());
+}
+
+TEST(NodeFixtures, EksLayersReadFarToNear) {
+  YardOptions options;
+  for (const char* layer : {"1", "2", "3"}) {
+    options.topology_keys.push_back(std::string("topology.k8s.aws/network-node-layer-") + layer);
+  }
+  YardNode node = See("03_h100_sxm_eks", options);
+  EXPECT_EQ(node.product, "H100-SXM");
+  EXPECT_EQ(node.link, LinkClass::kNvSwitchNode);
+  EXPECT_EQ(node.usable, 8);
+  EXPECT_THAT(node.path, ElementsAre("nn-0a1b2c3d4e5f60718", "nn-1b2c3d4e5f6071829", "nn-2c3d4e5f607182930"));
+}
+
+TEST(NodeFixtures, H100PcieIsNotTheSxmModel) {
+  YardNode node = See("04_h100_pcie");
+  EXPECT_EQ(node.product, "H100-PCIe");
+  EXPECT_EQ(node.link, LinkClass::kPcie);
+  EXPECT_EQ(node.usable, 2);
+}
+
+TEST(NodeFixtures, GkeBlocksMakeThePath) {
+  YardOptions options;
+  options.topology_keys = {"cloud.google.com/gce-topology-block", "cloud.google.com/gce-topology-subblock",
+                           "cloud.google.com/gce-topology-host"};
+  YardNode node = See("05_h200_gke", options);
+  EXPECT_EQ(node.product, "H200-SXM");
+  EXPECT_EQ(node.usable, 8);
+  EXPECT_EQ(node.memory_mib, 143771);
+  EXPECT_THAT(node.path, ElementsAre("c7d3a1e0b94f4d1f", "51aa09c2de7741f0", "9b0f6c22a1d84e3b"));
+}
+
+TEST(NodeFixtures, WorkstationOf4090s) {
+  YardNode node = See("06_rtx_4090");
+  EXPECT_EQ(node.product, "RTX-4090");
+  EXPECT_EQ(node.link, LinkClass::kPcie);
+  EXPECT_EQ(node.usable, 4);
+}
+
+TEST(NodeFixtures, B200WithoutCliqueIsAnNvLinkDomainOfItsOwn) {
+  YardNode node = See("07_b200_hgx");
+  EXPECT_EQ(node.product, "B200");
+  EXPECT_EQ(node.link, LinkClass::kNvSwitchNode);
+  EXPECT_EQ(node.usable, 8);
+  EXPECT_THAT(node.clique, IsEmpty());
+}
+
+TEST(NodeFixtures, Gb200TraysAreLinkedByTheWholeCliqueString) {
+  YardOptions arm = Topograph();
+  arm.tolerated_taints.push_back("kubernetes.io/arch");
+  EXPECT_THAT(See("08_gb200_tray").ineligible, HasSubstr("kubernetes.io/arch=arm64"));
+  YardNode node = See("08_gb200_tray", arm);
+  EXPECT_TRUE(node.Eligible()) << node.ineligible;
+  EXPECT_EQ(node.product, "GB200");
+  EXPECT_EQ(node.link, LinkClass::kNvLinkMultiNode);
+  EXPECT_EQ(node.clique, "7b968a6d-c8aa-45e1-9e07-e1e51be99c31.0");
+  EXPECT_EQ(node.usable, 4);
+
+  Yard yard = Yard::Build({Load("08_gb200_tray"), Load("09_gb200_tray_other_clique")}, {}, {}, arm);
+  GangRequest both{.job_uid = "me", .gpus = 8, .per_node = 4, .nvlink = api::NvLink::kRequired};
+  auto refused = Place(yard, both);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, HasSubstr("needs 8 GPUs of one NVLink domain; largest free domain has 4"));
+  both.nvlink = api::NvLink::kPreferred;
+  EXPECT_TRUE(Place(yard, both));
+}
+
+TEST(NodeFixtures, SlicedAndSharedGpusAreNotWholeOnes) {
+  YardNode mig = See("10_mig_single");
+  EXPECT_EQ(mig.usable, 0);
+  EXPECT_THAT(mig.ineligible, HasSubstr("MIG"));
+  YardNode shared = See("12_time_sliced");
+  EXPECT_EQ(shared.usable, 0);
+  EXPECT_THAT(shared.ineligible, HasSubstr("time-slicing"));
+}
+
+TEST(NodeFixtures, MixedMigCountsWhatIsAllocatable) {
+  YardNode node = See("11_mig_mixed");
+  EXPECT_TRUE(node.Eligible()) << node.ineligible;
+  EXPECT_EQ(node.usable, 4);
+}
+
+TEST(NodeFixtures, NodesThatTakeNoNewGangSayWhy) {
+  std::map<std::string, std::string> expected = {
+      {"13_mi300x", "amd.com/gpu"},    {"14_one_gpu_unhealthy", "condition SysLogsXIDError=True"},
+      {"15_cordoned", "cordoned"},     {"16_plugin_restarting", "advertises no nvidia.com/gpu"},
+      {"17_unreachable", "not ready"}, {"19_dra_only", "advertises no nvidia.com/gpu"}};
+  for (const auto& [name, why] : expected) EXPECT_THAT(See(name).ineligible, HasSubstr(why)) << name;
+  EXPECT_EQ(See("14_one_gpu_unhealthy").usable, 7);
+}
+
+TEST(NodeFixtures, RestartingPluginNeverMakesFreeNegative) {
+  api::PodSnapshot pod;
+  pod.node = "h100-restart-3";
+  pod.phase = api::PodPhase::kRunning;
+  pod.gpus = 8;
+  Yard yard = Yard::Build({Load("16_plugin_restarting")}, {pod}, {}, {});
+  EXPECT_EQ(yard.nodes()[0].used, 8);
+  EXPECT_EQ(yard.nodes()[0].free, 0);
+}
+
+TEST(NodeFixtures, GkeAcceleratorLabelNamesTheProduct) {
+  YardNode node = See("18_gke_labels_only");
+  EXPECT_EQ(node.product, "L4");
+  EXPECT_EQ(node.usable, 4);
+  EXPECT_GT(node.memory_mib, 0);
+}
+
+TEST(NodeFixtures, WholeGpusOfTheFirstNineAreFifty) {
+  int64_t usable = 0;
+  for (const char* name : {"01_a100_sxm", "02_a100_pcie", "03_h100_sxm_eks", "04_h100_pcie", "05_h200_gke",
+                           "06_rtx_4090", "07_b200_hgx", "08_gb200_tray", "09_gb200_tray_other_clique"}) {
+    usable += See(name).usable;
+  }
+  EXPECT_EQ(usable, 50);
+}
+
+}  // namespace
+}  // namespace trainyard::placement
