@@ -3,6 +3,7 @@
 #include <iostream>
 #include <memory>
 
+#include "operator/cli/exit_codes.h"
 #include "operator/cli/plan/plan_flags.h"
 #include "operator/cli/plan/render.h"
 
@@ -11,7 +12,7 @@ namespace {
 
 int Report(const Error& error, std::ostream& err) {
   err << "trainyard plan: " << error.message << "\n";
-  return error.code == ErrorCode::kInvalidArgument || error.code == ErrorCode::kNotFound ? kPlanBadInput : kPlanFailed;
+  return ExitCodeOf(error);
 }
 
 int RunPlan(const PlanFlags& flags, std::ostream& out, std::ostream& err) {
@@ -24,7 +25,7 @@ int RunPlan(const PlanFlags& flags, std::ostream& out, std::ostream& err) {
   } else {
     out << PlanToText(*plan);
   }
-  return out.flush() ? 0 : Report({ErrorCode::kUnavailable, "the plan could not be written to the output"}, err);
+  return out.flush() ? kExitOk : Report({ErrorCode::kUnavailable, "the plan could not be written to the output"}, err);
 }
 
 }  // namespace

@@ -8,10 +8,6 @@
 
 namespace trainyard::cli {
 
-// Exit codes of `trainyard plan`. A plan that says "does not fit" is an answer: 0.
-inline constexpr int kPlanFailed = 1;
-inline constexpr int kPlanBadInput = 2;
-
 // Registers the subcommand. When it runs it writes the plan to `out`, or one line per error to `err`, and sets
 // `exit_code`. The references must outlive `app`.
 void AddPlanCommand(CLI::App& app, int& exit_code, std::ostream& out, std::ostream& err);

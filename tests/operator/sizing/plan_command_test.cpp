@@ -14,6 +14,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "operator/cli/exit_codes.h"
+
 namespace trainyard::cli {
 namespace {
 
@@ -152,9 +154,9 @@ TEST(PlanCommand, AConfigFile) {
   EXPECT_EQ(plan.at("minimum").at("full"), 1);
 }
 
-void ExpectBad(const std::string& arguments, const std::string& message) {
+void ExpectBad(const std::string& arguments, const std::string& message, int exit_code = kExitBadInput) {
   const Outcome outcome = Plan(arguments);
-  EXPECT_EQ(outcome.exit_code, kPlanBadInput) << arguments;
+  EXPECT_EQ(outcome.exit_code, exit_code) << arguments;
   EXPECT_EQ(outcome.out, "");
   EXPECT_THAT(outcome.err, HasSubstr(message));
   EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
@@ -175,8 +177,8 @@ TEST(PlanCommand, BadInputIsOneLine) {
   ExpectBad("--model 7B --strategy ZeRO9", "--strategy: ");
   ExpectBad("--model 7B --precision FP8", "--precision: 'FP8' is neither BF16 nor FP32");
   ExpectBad("--model 7B --per-node 0", "--per-node: 0 is not at least 1");
-  ExpectBad("--config /nowhere/config.json", "/nowhere/config.json: no such file");
-  ExpectBad("--job /nowhere/job.yaml", "/nowhere/job.yaml: no such file");
+  ExpectBad("--config /nowhere/config.json", "/nowhere/config.json: no such file", kExitNotFound);
+  ExpectBad("--job /nowhere/job.yaml", "/nowhere/job.yaml: no such file", kExitNotFound);
   const TemporaryFile text("not.json", "layers: 6");
   ExpectBad("--config " + text.path(), "not JSON");
   const TemporaryFile other("pod.yaml", "kind: Pod\nmetadata: {name: x}\n");
