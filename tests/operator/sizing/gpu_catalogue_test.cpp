@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cctype>
+#include <fstream>
 #include <set>
+#include <sstream>
 
 namespace trainyard::sizing {
 namespace {
@@ -86,6 +88,26 @@ TEST(GpuCatalogue, LinksAreAsTheReferenceStatesThem) {
   EXPECT_TRUE(FindProduct("H100-SXM")->HasNvlinkInNode());
   EXPECT_FALSE(FindProduct("H100-PCIe")->HasNvlinkInNode());
   EXPECT_FALSE(FindProduct("RTX-4090")->HasNvlinkInNode());
+}
+
+// The table of docs/sizing.md, row by row.
+TEST(GpuCatalogue, DocumentationHasTheSameFigures) {
+  std::ifstream in(std::string(TRAINYARD_SOURCE_DIR) + "/docs/sizing.md");
+  ASSERT_TRUE(in);
+  std::ostringstream text;
+  text << in.rdbuf();
+  for (const GpuProduct& p : Catalogue()) {
+    if (p.Simulated()) continue;
+    std::ostringstream row;
+    row << "| " << p.name << " | " << p.memory_mib << " | " << p.bf16_tflops << " | " << p.hbm_gbps << " | ";
+    if (p.nvlink_gbps > 0) {
+      row << p.nvlink_gbps << " | " << p.nvlink_gbps / 2 << " | ";
+    } else {
+      row << "- | - | ";
+    }
+    row << 2 * p.pcie_gbps << " | " << p.pcie_gbps << " | " << p.gpus_per_node << " |\n";
+    EXPECT_THAT(text.str(), HasSubstr(row.str()));
+  }
 }
 
 }  // namespace
