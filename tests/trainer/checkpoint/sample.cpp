@@ -70,8 +70,9 @@ int64_t SampleShards::Wrong(int64_t step) const {
 }
 
 float SampleValue(uint64_t name_hash, int64_t index, int64_t step) {
-  return static_cast<float>((name_hash + static_cast<uint64_t>(index) * 2654435761u + static_cast<uint64_t>(step)) %
-                            8388593u);
+  constexpr uint64_t kPrime = 8388593;  // the largest below 2^23
+  return static_cast<float>(
+      (name_hash % kPrime + static_cast<uint64_t>(index) * 2654435761u + static_cast<uint64_t>(step)) % kPrime);
 }
 
 const std::vector<SampleTensor>& SmallModel() {
