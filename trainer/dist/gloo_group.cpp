@@ -169,16 +169,17 @@ Result<std::unique_ptr<GlooGroup>> FormGlooGroup(const Rendezvous& to) {
   QuietC10d();
   const SteadyTime deadline = std::chrono::steady_clock::now() + to.timeout;
   const std::string where = to.host + ":" + std::to_string(to.port);
+  const bool ipv6 = to.bind_host.find(':') != std::string::npos || to.host.find(':') != std::string::npos;
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(to.port);
   options.isServer = to.rank == 0;
   options.waitWorkers = false;
-  // The libuv server looks up the name of every peer that connects, on the thread that serves all of them: one slow
-  // name server stalls the rendezvous by 5 s per rank.
-  options.useLibUV = false;
+  options.useLibUV = false;  // its server looks up names in any case, see below
   options.numWorkers = to.world;
   if (to.rank == 0) {
-    Result<int> fd = BindPort(to.port);
+    // Not one socket for both families: c10d looks up the name of every peer that connects, on the thread that serves
+    // all of them, and 127.0.0.1 seen through IPv6 is in no hosts file. A slow name server then costs 5 s a rank.
+    Result<int> fd = BindPort(to.port, ipv6);
     if (!fd) {
       return Fail(fd.error());
     }
@@ -190,7 +191,7 @@ Result<std::unique_ptr<GlooGroup>> FormGlooGroup(const Rendezvous& to) {
     options.timeout = Left(deadline);
     if (to.rank == 0) {
       // Its own name may not resolve yet.
-      tcp = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+      tcp = c10::make_intrusive<c10d::TCPStore>(ipv6 ? "::1" : "127.0.0.1", options);
     }
     if (to.rank != 0 || bind_host.empty()) {
       Result<std::string> local = Reach(to.host, to.port, deadline);

@@ -77,36 +77,26 @@ std::string Connect(const addrinfo& address, SteadyTime deadline, std::string* l
 
 }  // namespace
 
-Result<int> BindPort(int port) {
-  // One socket for IPv4 and IPv6; plain IPv4 where the kernel has no IPv6.
-  Fd fd(socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const bool v6 = fd.get() >= 0;
-  Fd fd4(v6 ? -1 : socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const int s = v6 ? fd.get() : fd4.get();
-  if (s < 0) {
+Result<int> BindPort(int port, bool ipv6) {
+  Fd fd(socket(ipv6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (fd.get() < 0) {
     return Fail(ErrorCode::kUnavailable, std::string("cannot make a socket: ") + std::strerror(errno));
   }
   const int on = 1;
-  const int off = 0;
   // Connections of a process that just ended must not keep its successor out.
-  setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  int rc = 0;
-  if (v6) {
-    setsockopt(s, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-    sockaddr_in6 any{};
-    any.sin6_family = AF_INET6;
-    any.sin6_addr = in6addr_any;
-    any.sin6_port = htons(static_cast<uint16_t>(port));
-    rc = bind(s, reinterpret_cast<const sockaddr*>(&any), sizeof any);
-  } else {
-    sockaddr_in any{};
-    any.sin_family = AF_INET;
-    any.sin_port = htons(static_cast<uint16_t>(port));
-    rc = bind(s, reinterpret_cast<const sockaddr*>(&any), sizeof any);
-  }
+  setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  sockaddr_in6 any6{};
+  any6.sin6_family = AF_INET6;
+  any6.sin6_addr = in6addr_any;
+  any6.sin6_port = htons(static_cast<uint16_t>(port));
+  sockaddr_in any{};
+  any.sin_family = AF_INET;
+  any.sin_port = htons(static_cast<uint16_t>(port));
+  int rc = ipv6 ? bind(fd.get(), reinterpret_cast<const sockaddr*>(&any6), sizeof any6)
+                : bind(fd.get(), reinterpret_cast<const sockaddr*>(&any), sizeof any);
   // Two sockets with SO_REUSEADDR may both bind; only the first may listen, so listen here to know.
   if (rc == 0) {
-    rc = listen(s, SOMAXCONN);
+    rc = listen(fd.get(), SOMAXCONN);
   }
   if (rc != 0) {
     if (errno == EADDRINUSE) {
@@ -117,7 +107,7 @@ Result<int> BindPort(int port) {
     return Fail(errno == EACCES ? ErrorCode::kPermissionDenied : ErrorCode::kUnavailable,
                 "port " + std::to_string(port) + " (MASTER_PORT) cannot be opened: " + std::strerror(errno));
   }
-  return v6 ? fd.Release() : fd4.Release();
+  return fd.Release();
 }
 
 Result<std::string> Reach(const std::string& host, int port, SteadyTime deadline) {

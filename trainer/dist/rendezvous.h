@@ -12,9 +12,10 @@ namespace trainyard::dist {
 
 using SteadyTime = std::chrono::steady_clock::time_point;
 
-// A socket bound to `port` on all addresses of this machine, not listening yet; the caller owns it. Errors:
-// kAlreadyExists when another program has the port, kPermissionDenied, kUnavailable.
-Result<int> BindPort(int port);
+// A socket that listens on `port` on all IPv4 addresses of this machine, or with `ipv6` on all IPv6 ones (and IPv4
+// where the system maps them); the caller owns it. Errors: kAlreadyExists when another program has the port,
+// kPermissionDenied, kUnavailable.
+Result<int> BindPort(int port, bool ipv6);
 
 // Blocks until host:port accepts a connection, and returns the address of this machine from which it was reached, as
 // digits. Error: kDeadlineExceeded with the last obstacle.
