@@ -1,0 +1,230 @@
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <limits>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "trainer/config/config.h"
+
+namespace trainyard::config {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+json Valid() {
+  return json::parse(R"({"contract": 1,
+    "job": {"namespace": "default", "name": "tiny", "uid": "u-1"},
+    "model": {"family": "Llama", "layers": 4, "hiddenSize": 128, "attentionHeads": 8, "kvHeads": 4, "ffnSize": 352,
+              "vocabSize": 256, "tiedEmbeddings": true, "maxPositions": 256, "ropeTheta": 10000.0, "normEpsilon": 1e-5},
+    "data": {"format": "Text", "train": [{"volume": "corpus", "path": "train.txt"}],
+             "validation": [{"volume": "corpus", "path": "valid.txt"}]},
+    "training": {"device": "CPU", "sequenceLength": 128, "globalBatchSize": 16, "microBatchSize": 4, "steps": 400,
+                 "precision": "FP32",
+                 "optimizer": {"name": "AdamW", "learningRate": 0.001, "betas": [0.9, 0.95], "epsilon": 1e-8,
+                               "weightDecay": 0.1},
+                 "schedule": {"type": "Cosine", "warmupSteps": 20, "minLearningRateRatio": 0.1},
+                 "gradientClipNorm": 1, "evaluation": {"everySteps": 50, "batches": 4}, "seed": 1234},
+    "parallelism": {"strategy": "FSDP"},
+    "checkpoint": {"volume": "checkpoints", "path": "tiny", "everySteps": 100, "keepLast": 3, "resume": "Latest",
+                   "resumeStep": 0}})");
+}
+
+std::string ErrorOf(const json& document) {
+  auto job = Parse(document.dump());
+  return job ? "" : job.error().message;
+}
+
+// The error after `value` is put at `pointer`.
+std::string ErrorWith(const char* pointer, const json& value) {
+  json document = Valid();
+  document[json::json_pointer(pointer)] = value;
+  return ErrorOf(document);
+}
+
+TEST(ParseJob, ReadsEverything) {
+  const auto job = Parse(Valid().dump());
+  ASSERT_TRUE(job.has_value()) << job.error().message;
+  EXPECT_EQ(job->identity.namespace_name, "default");
+  EXPECT_EQ(job->identity.name, "tiny");
+  EXPECT_EQ(job->identity.uid, "u-1");
+  EXPECT_EQ(job->model.family, "Llama");
+  EXPECT_EQ(job->model.layers, 4);
+  EXPECT_EQ(job->model.hidden_size, 128);
+  EXPECT_EQ(job->model.attention_heads, 8);
+  EXPECT_EQ(job->model.kv_heads, 4);
+  EXPECT_EQ(job->model.ffn_size, 352);
+  EXPECT_EQ(job->model.vocab_size, 256);
+  EXPECT_TRUE(job->model.tied_embeddings);
+  EXPECT_EQ(job->model.max_positions, 256);
+  EXPECT_EQ(job->model.rope_theta, 10000.0);
+  EXPECT_EQ(job->model.norm_epsilon, 1e-5);
+  EXPECT_EQ(job->data.format, DataFormat::kText);
+  ASSERT_EQ(job->data.train.size(), 1U);
+  EXPECT_EQ(job->data.train[0].Resolve("/volumes"), "/volumes/corpus/train.txt");
+  EXPECT_EQ(job->data.validation[0].path, "valid.txt");
+  EXPECT_EQ(job->training.device, DeviceType::kCpu);
+  EXPECT_EQ(DeviceName(job->training.device), "CPU");
+  EXPECT_EQ(job->training.sequence_length, 128);
+  EXPECT_EQ(job->training.global_batch_size, 16);
+  EXPECT_EQ(job->training.micro_batch_size, 4);
+  EXPECT_EQ(job->training.steps, 400);
+  EXPECT_EQ(job->training.precision, Precision::kFp32);
+  EXPECT_EQ(job->training.optimizer.learning_rate, 0.001);
+  EXPECT_EQ(job->training.optimizer.beta1, 0.9);
+  EXPECT_EQ(job->training.optimizer.beta2, 0.95);
+  EXPECT_EQ(job->training.optimizer.epsilon, 1e-8);
+  EXPECT_EQ(job->training.optimizer.weight_decay, 0.1);
+  EXPECT_EQ(job->training.schedule.type, ScheduleType::kCosine);
+  EXPECT_EQ(job->training.schedule.warmup_steps, 20);
+  EXPECT_EQ(job->training.schedule.min_learning_rate_ratio, 0.1);
+  EXPECT_EQ(job->training.gradient_clip_norm, 1);
+  EXPECT_EQ(job->training.evaluation_every_steps, 50);
+  EXPECT_EQ(job->training.evaluation_batches, 4);
+  EXPECT_EQ(job->training.seed, 1234U);
+  EXPECT_EQ(job->strategy, Strategy::kFsdp);
+  ASSERT_TRUE(job->checkpoint.has_value());
+  EXPECT_EQ(job->checkpoint->directory.Resolve("/v"), "/v/checkpoints/tiny");
+  EXPECT_EQ(job->checkpoint->every_steps, 100);
+  EXPECT_EQ(job->checkpoint->keep_last, 3);
+  EXPECT_EQ(job->checkpoint->resume, Resume::kLatest);
+}
+
+TEST(ParseJob, OptionalPartsMayBeAbsent) {
+  json document = Valid();
+  document.erase("checkpoint");
+  document["data"].erase("validation");
+  document["training"].erase("evaluation");
+  document["model"].erase("ropeTheta");
+  document["training"]["seed"] = std::numeric_limits<uint64_t>::max();
+  const auto job = Parse(document.dump());
+  ASSERT_TRUE(job.has_value()) << job.error().message;
+  EXPECT_FALSE(job->checkpoint.has_value());
+  EXPECT_TRUE(job->data.validation.empty());
+  EXPECT_EQ(job->training.evaluation_every_steps, 0);
+  EXPECT_EQ(job->training.seed, std::numeric_limits<uint64_t>::max());
+}
+
+// Every key of the document in turn: absent, of a wrong type, and beside an unknown one. The error names its path.
+void CheckEveryKey(const json& node, const std::string& pointer, const std::string& path, int* keys) {
+  for (const auto& [key, value] : node.items()) {
+    const std::string at = pointer + "/" + key;
+    const std::string name = path.empty() ? key : path + "." + key;
+    json wrong = Valid();
+    wrong[json::json_pointer(at)] = value.is_boolean() ? json("yes") : json(true);
+    EXPECT_THAT(ErrorOf(wrong), HasSubstr(name)) << "wrong type";
+    const bool optional = name == "checkpoint" || name == "data.validation" || name == "training.evaluation" ||
+                          name == "model.ropeTheta" || name == "model.normEpsilon" || name == "checkpoint.resumeStep";
+    if (!optional) {
+      json absent = Valid();
+      absent[json::json_pointer(pointer)].erase(key);
+      EXPECT_THAT(ErrorOf(absent), HasSubstr(name + ": missing"));
+    }
+    ++*keys;
+    if (value.is_object()) {
+      json unknown = Valid();
+      unknown[json::json_pointer(at)]["colour"] = 1;
+      EXPECT_THAT(ErrorOf(unknown), HasSubstr(name + ".colour: unknown key"));
+      CheckEveryKey(value, at, name, keys);
+    }
+  }
+}
+
+TEST(ParseJob, NamesEveryKeyThatIsWrong) {
+  int keys = 0;
+  CheckEveryKey(Valid(), "", "", &keys);
+  EXPECT_EQ(keys, 52);
+  json document = Valid();
+  document["modle"] = 1;
+  EXPECT_THAT(ErrorOf(document), HasSubstr("modle: unknown key"));
+}
+
+TEST(ParseJob, NamesValuesOutOfRange) {
+  EXPECT_THAT(ErrorWith("/training/steps", 0), HasSubstr("training.steps: 0 is out of range"));
+  EXPECT_THAT(ErrorWith("/training/steps", -1), HasSubstr("training.steps: -1"));
+  EXPECT_THAT(ErrorWith("/training/steps", 1.5), HasSubstr("training.steps: 1.5 is not a whole number"));
+  EXPECT_THAT(ErrorWith("/training/steps", 18446744073709551615ULL), HasSubstr("training.steps: 1844"));
+  EXPECT_THAT(ErrorWith("/training/seed", -1), HasSubstr("training.seed: -1"));
+  EXPECT_THAT(ErrorWith("/training/optimizer/learningRate", 0), HasSubstr("learningRate: 0 is out of range"));
+  EXPECT_THAT(ErrorWith("/training/optimizer/betas", {0.9, 1.0}), HasSubstr("optimizer.betas"));
+  EXPECT_THAT(ErrorWith("/training/optimizer/betas", {0.9}), HasSubstr("optimizer.betas"));
+  EXPECT_THAT(ErrorWith("/training/optimizer/betas", json::array()), HasSubstr("optimizer.betas"));
+  EXPECT_THAT(ErrorWith("/training/device", "Auto"), HasSubstr("\"Auto\" is unknown; use one of CPU, CUDA"));
+  EXPECT_THAT(ErrorWith("/parallelism/strategy", "HSDP"), HasSubstr("use one of DDP, ZeRO1, ZeRO2, FSDP"));
+  EXPECT_THAT(ErrorWith("/model/family", "GPT2"), HasSubstr("model.family"));
+  EXPECT_THAT(ErrorWith("/contract", 99), HasSubstr("contract: 99 is not 1"));
+  EXPECT_THAT(ErrorWith("/data/train", json::array()), HasSubstr("data.train: is empty"));
+  EXPECT_THAT(ErrorWith("/data/train/0/path", "../x"), HasSubstr("data.train[0].path: \"../x\" leaves the volume"));
+  EXPECT_THAT(ErrorWith("/data/train/0/path", "/x"), HasSubstr("absolute"));
+  EXPECT_THAT(ErrorWith("/data/train/0/volume", ".."), HasSubstr("data.train[0].volume"));
+  EXPECT_THAT(ErrorWith("/data/train/0", 3), HasSubstr("data.train[0]: 3 is not an object"));
+  EXPECT_EQ(ErrorWith("/data/train/0/path", "a..b/c"), "");
+}
+
+TEST(ParseJob, NamesImpossibleCombinations) {
+  EXPECT_THAT(ErrorWith("/model/attentionHeads", 12), HasSubstr("model.hiddenSize: 128 is not a multiple of"));
+  EXPECT_THAT(ErrorWith("/model/attentionHeads", 128), HasSubstr("is odd"));
+  EXPECT_THAT(ErrorWith("/model/kvHeads", 3), HasSubstr("is not a multiple of model.kvHeads 3"));
+  EXPECT_THAT(ErrorWith("/training/sequenceLength", 512), HasSubstr("is more than model.maxPositions 256"));
+  EXPECT_THAT(ErrorWith("/training/microBatchSize", 17), HasSubstr("is more than training.globalBatchSize 16"));
+  EXPECT_THAT(ErrorWith("/training/schedule/warmupSteps", 401), HasSubstr("is more than training.steps 400"));
+  EXPECT_THAT(ErrorWith("/model/vocabSize", 255), HasSubstr("use 256"));
+  EXPECT_THAT(ErrorWith("/training/evaluation/batches", 0), HasSubstr("training.evaluation.batches: 0"));
+  EXPECT_THAT(ErrorWith("/data/validation", json::array()), HasSubstr("data.validation: is empty although"));
+  EXPECT_THAT(ErrorWith("/checkpoint/resume", "Step"), HasSubstr("checkpoint.resumeStep: 0 with resume Step"));
+}
+
+TEST(ParseJob, ReportsAllProblemsInOneLine) {
+  json document = Valid();
+  document["training"]["steps"] = 0;
+  document["model"].erase("layers");
+  document["colour"] = "red";
+  EXPECT_THAT(ErrorOf(document), AllOf(HasSubstr("training.steps: 0"), HasSubstr("model.layers: missing"),
+                                       HasSubstr("colour: unknown key"), HasSubstr("; "), Not(HasSubstr("\n"))));
+  // A missing object is one problem, not one per key in it.
+  json bare = Valid();
+  bare.erase("model");
+  EXPECT_EQ(ErrorOf(bare), "model: missing; give an object");
+}
+
+TEST(ParseJob, RefusesWhatIsNoJob) {
+  EXPECT_THAT(Parse("{\"contract\": 1,").error().message, HasSubstr("not JSON at byte"));
+  EXPECT_THAT(Parse("[]").error().message, HasSubstr("the document: an array is not an object"));
+  EXPECT_FALSE(Parse("").has_value());
+}
+
+TEST(LoadJob, NamesTheFile) {
+  const auto file = std::filesystem::temp_directory_path() / ("trainyard-job-" + std::to_string(getpid()));
+  auto missing = Load(file.string());
+  ASSERT_FALSE(missing.has_value());
+  EXPECT_EQ(missing.error().code, ErrorCode::kNotFound);
+  EXPECT_THAT(missing.error().message, HasSubstr(file.string()));
+  std::ofstream(file) << Valid().dump();
+  EXPECT_TRUE(Load(file.string()).has_value());
+  std::ofstream(file) << "{}";
+  EXPECT_THAT(Load(file.string()).error().message, HasSubstr(file.string() + ": contract: missing"));
+  std::filesystem::remove(file);
+}
+
+TEST(CheckTogether, MoreRanksThanSequencesAreRefused) {
+  const Job job = Parse(Valid().dump()).value();
+  RankEnv env;
+  env.world = 16;
+  env.uid = "u-1";
+  EXPECT_TRUE(CheckTogether(job, env).has_value());
+  env.world = 17;
+  EXPECT_THAT(CheckTogether(job, env).error().message,
+              HasSubstr("training.globalBatchSize: 16 is less than WORLD_SIZE 17"));
+  env.world = 1;
+  env.uid = "u-2";
+  EXPECT_THAT(CheckTogether(job, env).error().message, HasSubstr("TRAINYARD_JOB_UID: u-2 is not job.uid u-1"));
+}
+
+}  // namespace
+}  // namespace trainyard::config

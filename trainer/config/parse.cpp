@@ -1,0 +1,260 @@
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <sstream>
+
+#include "trainer/config/config.h"
+#include "trainer/config/json_reader.h"
+#include "trainer/contract/contract.h"
+
+namespace trainyard::config {
+namespace {
+
+using nlohmann::json;
+
+// Larger than any model, and small enough that products of two of them do not overflow.
+constexpr int64_t kLargeSize = int64_t{1} << 30;
+constexpr int64_t kManySteps = int64_t{1} << 40;
+
+std::string JoinProblems(const Problems& problems) {
+  std::string text;
+  for (const std::string& problem : problems) {
+    text += (text.empty() ? "" : "; ") + problem;
+  }
+  return text;
+}
+
+// A volume is one directory name, a path stays inside it.
+VolumePath ReadVolumePath(JsonReader& r) {
+  VolumePath at{r.String("volume"), r.String("path", true)};
+  if (at.volume.find('/') != std::string::npos || at.volume == "." || at.volume == "..") {
+    r.Add("volume", "\"" + at.volume + "\" is not the name of a volume");
+  }
+  std::istringstream parts(at.path);
+  for (std::string part; std::getline(parts, part, '/');) {
+    if (part == "..") {
+      r.Add("path", "\"" + at.path + "\" leaves the volume; remove \"..\"");
+      break;
+    }
+  }
+  if (at.path.starts_with('/')) {
+    r.Add("path", "\"" + at.path + "\" is absolute; give it relative to the volume");
+  }
+  return at;
+}
+
+std::vector<VolumePath> ReadFiles(JsonReader& r, const char* key, bool optional, Problems& problems) {
+  std::vector<VolumePath> files;
+  const auto elements = r.Array(key, optional);
+  for (const json* element : elements.value_or(std::vector<const json*>{})) {
+    JsonReader file(element, r.Path(key) + "[" + std::to_string(files.size()) + "]", problems);
+    files.push_back(ReadVolumePath(file));
+    if (file.present() && files.back().path.empty()) {
+      file.Add("path", "is empty; name a file");
+    }
+    file.Finish();
+  }
+  return files;
+}
+
+Model ReadModel(JsonReader r) {
+  Model m;
+  m.family = r.Enum<const char*>("family", {{"Llama", "Llama"}});
+  m.layers = r.Int("layers", 1, 100000);
+  m.hidden_size = r.Int("hiddenSize", 1, kLargeSize);
+  m.attention_heads = r.Int("attentionHeads", 1, kLargeSize);
+  m.kv_heads = r.Int("kvHeads", 1, kLargeSize);
+  m.ffn_size = r.Int("ffnSize", 1, kLargeSize);
+  m.vocab_size = r.Int("vocabSize", 2, kLargeSize);
+  m.tied_embeddings = r.Bool("tiedEmbeddings");
+  m.max_positions = r.Int("maxPositions", 1, kLargeSize);
+  m.rope_theta = r.Number("ropeTheta", 0, 1e12, true, 10000.0);
+  m.norm_epsilon = r.Number("normEpsilon", 0, 1, true, 1e-5);
+  r.Finish();
+  return m;
+}
+
+Optimizer ReadOptimizer(JsonReader r) {
+  Optimizer o;
+  r.Enum<int>("name", {{"AdamW", 0}});
+  o.learning_rate = r.Number("learningRate", 0, 1e3, true);
+  if (const auto betas = r.Array("betas")) {
+    const bool two = betas->size() == 2 && (*betas)[0]->is_number() && (*betas)[1]->is_number();
+    o.beta1 = two ? (*betas)[0]->get<double>() : -1;
+    o.beta2 = two ? (*betas)[1]->get<double>() : -1;
+    if (!(o.beta1 >= 0 && o.beta1 < 1 && o.beta2 >= 0 && o.beta2 < 1)) {
+      r.Add("betas", "give two numbers from 0 to below 1");
+    }
+  }
+  o.epsilon = r.Number("epsilon", 0, 1, true);
+  o.weight_decay = r.Number("weightDecay", 0, 1e3, false);
+  r.Finish();
+  return o;
+}
+
+Schedule ReadSchedule(JsonReader r) {
+  Schedule s;
+  s.type = r.Enum<ScheduleType>("type", {{"Cosine", ScheduleType::kCosine}, {"Constant", ScheduleType::kConstant}});
+  s.warmup_steps = r.Int("warmupSteps", 0, kManySteps);
+  s.min_learning_rate_ratio = r.Number("minLearningRateRatio", 0, 1, false);
+  r.Finish();
+  return s;
+}
+
+Training ReadTraining(JsonReader r) {
+  Training t;
+  t.device = r.Enum<DeviceType>("device", {{"CPU", DeviceType::kCpu}, {"CUDA", DeviceType::kCuda}});
+  t.sequence_length = r.Int("sequenceLength", 1, kLargeSize);
+  t.global_batch_size = r.Int("globalBatchSize", 1, kLargeSize);
+  t.micro_batch_size = r.Int("microBatchSize", 1, kLargeSize);
+  t.steps = r.Int("steps", 1, kManySteps);
+  t.precision = r.Enum<Precision>("precision", {{"FP32", Precision::kFp32}, {"BF16", Precision::kBf16}});
+  t.optimizer = ReadOptimizer(r.Object("optimizer"));
+  t.schedule = ReadSchedule(r.Object("schedule"));
+  t.gradient_clip_norm = r.Number("gradientClipNorm", 0, 1e12, false);
+  JsonReader evaluation = r.Object("evaluation", true);
+  if (evaluation.present()) {
+    t.evaluation_every_steps = evaluation.Int("everySteps", 0, kManySteps);
+    t.evaluation_batches = evaluation.Int("batches", 0, kManySteps);
+    evaluation.Finish();
+  }
+  t.seed = r.Unsigned("seed");
+  r.Finish();
+  return t;
+}
+
+std::optional<Checkpoint> ReadCheckpoint(JsonReader r) {
+  if (!r.present()) {
+    return std::nullopt;
+  }
+  Checkpoint c;
+  c.directory = ReadVolumePath(r);
+  c.every_steps = r.Int("everySteps", 0, kManySteps);
+  c.keep_last = r.Int("keepLast", 0, kManySteps);
+  c.resume =
+      r.Enum<Resume>("resume", {{"Latest", Resume::kLatest}, {"Never", Resume::kNever}, {"Step", Resume::kStep}});
+  c.resume_step = r.Int("resumeStep", 0, kManySteps, 0);
+  r.Finish();
+  return c;
+}
+
+// What single fields cannot tell.
+void CheckCombinations(const Job& job, Problems& problems) {
+  const auto require = [&](bool holds, const std::string& problem) {
+    if (!holds) {
+      problems.push_back(problem);
+    }
+  };
+  const auto n = [](int64_t value) { return std::to_string(value); };
+  const Model& m = job.model;
+  const Training& t = job.training;
+  require(
+      m.hidden_size % m.attention_heads == 0,
+      "model.hiddenSize: " + n(m.hidden_size) + " is not a multiple of model.attentionHeads " + n(m.attention_heads));
+  require(m.hidden_size % m.attention_heads != 0 || m.hidden_size / m.attention_heads % 2 == 0,
+          "model.hiddenSize: a head of " + n(m.hidden_size / m.attention_heads) +
+              " is odd, and rotary positions need pairs; change hiddenSize or attentionHeads");
+  require(m.attention_heads % m.kv_heads == 0,
+          "model.attentionHeads: " + n(m.attention_heads) + " is not a multiple of model.kvHeads " + n(m.kv_heads));
+  require(t.sequence_length <= m.max_positions, "training.sequenceLength: " + n(t.sequence_length) +
+                                                    " is more than model.maxPositions " + n(m.max_positions));
+  require(t.micro_batch_size <= t.global_batch_size, "training.microBatchSize: " + n(t.micro_batch_size) +
+                                                         " is more than training.globalBatchSize " +
+                                                         n(t.global_batch_size));
+  require(t.schedule.warmup_steps <= t.steps, "training.schedule.warmupSteps: " + n(t.schedule.warmup_steps) +
+                                                  " is more than training.steps " + n(t.steps));
+  require(job.data.format != DataFormat::kText || m.vocab_size >= 256,
+          "model.vocabSize: " + n(m.vocab_size) + " is too small for data.format Text; use 256");
+  require(!job.data.train.empty(), "data.train: is empty; name at least one file");
+  const bool evaluates = t.evaluation_every_steps > 0;
+  require(!evaluates || t.evaluation_batches > 0,
+          "training.evaluation.batches: 0 with everySteps " + n(t.evaluation_every_steps) + "; give a positive number");
+  require(!evaluates || !job.data.validation.empty(),
+          "data.validation: is empty although training.evaluation.everySteps is " + n(t.evaluation_every_steps) +
+              "; name a file or set everySteps to 0");
+  if (job.checkpoint.has_value()) {
+    require(job.checkpoint->resume != Resume::kStep || job.checkpoint->resume_step > 0,
+            "checkpoint.resumeStep: 0 with resume Step; give the step to resume from");
+  }
+}
+
+}  // namespace
+
+std::string VolumePath::Resolve(const std::string& volume_root) const {
+  return volume_root + "/" + volume + (path.empty() ? "" : "/" + path);
+}
+
+std::string DeviceName(DeviceType device) { return device == DeviceType::kCpu ? "CPU" : "CUDA"; }
+
+Result<Job> Parse(const std::string& text) {
+  json document;
+  try {
+    document = json::parse(text);
+  } catch (const json::parse_error& e) {
+    return Fail(ErrorCode::kInvalidArgument, "resolved job: not JSON at byte " + std::to_string(e.byte) +
+                                                 "; it is written by the operator and not to be edited");
+  }
+  Problems problems;
+  JsonReader r(&document, "", problems);
+  Job job;
+  if (r.present() && document.contains("contract") && document["contract"] != contract::kVersion) {
+    return Fail(ErrorCode::kInvalidArgument, "contract: " + Show(document["contract"]) + " is not " +
+                                                 std::to_string(contract::kVersion) +
+                                                 "; use the trainer that belongs to this operator");
+  }
+  r.Int("contract", contract::kVersion, contract::kVersion);
+  JsonReader identity = r.Object("job");
+  job.identity = {identity.String("namespace"), identity.String("name"), identity.String("uid")};
+  identity.Finish();
+  job.model = ReadModel(r.Object("model"));
+  JsonReader data = r.Object("data");
+  job.data.format = data.Enum<DataFormat>("format", {{"Text", DataFormat::kText}, {"Tokens", DataFormat::kTokens}});
+  job.data.train = ReadFiles(data, "train", false, problems);
+  job.data.validation = ReadFiles(data, "validation", true, problems);
+  data.Finish();
+  job.training = ReadTraining(r.Object("training"));
+  JsonReader parallelism = r.Object("parallelism");
+  job.strategy = parallelism.Enum<Strategy>(
+      "strategy",
+      {{"DDP", Strategy::kDdp}, {"ZeRO1", Strategy::kZero1}, {"ZeRO2", Strategy::kZero2}, {"FSDP", Strategy::kFsdp}});
+  parallelism.Finish();
+  job.checkpoint = ReadCheckpoint(r.Object("checkpoint", true));
+  r.Finish();
+  // Combinations of values that are themselves wrong would only repeat the complaint.
+  if (problems.empty()) {
+    CheckCombinations(job, problems);
+  }
+  if (!problems.empty()) {
+    return Fail(ErrorCode::kInvalidArgument, JoinProblems(problems));
+  }
+  return job;
+}
+
+Result<Job> Load(const std::string& file) {
+  std::ifstream in(file, std::ios::binary);
+  std::ostringstream text;
+  if (!in || !(text << in.rdbuf())) {
+    const int why = errno;
+    return Fail(why == EACCES ? ErrorCode::kPermissionDenied : ErrorCode::kNotFound,
+                "resolved job " + file + " cannot be read: " + std::strerror(why) + "; see " + contract::kEnvJobFile);
+  }
+  Result<Job> job = Parse(text.str());
+  return job ? std::move(job) : Result<Job>(Fail(job.error().Wrap(file)));
+}
+
+Status CheckTogether(const Job& job, const RankEnv& env) {
+  if (env.world > job.training.global_batch_size) {
+    return Fail(ErrorCode::kInvalidArgument,
+                "training.globalBatchSize: " + std::to_string(job.training.global_batch_size) + " is less than " +
+                    contract::kEnvWorldSize + " " + std::to_string(env.world) +
+                    ", so some ranks would never train; use fewer ranks");
+  }
+  if (!env.uid.empty() && env.uid != job.identity.uid) {
+    return Fail(ErrorCode::kInvalidArgument, std::string(contract::kEnvJobUid) + ": " + env.uid + " is not job.uid " +
+                                                 job.identity.uid + "; the pod belongs to another job");
+  }
+  return {};
+}
+
+}  // namespace trainyard::config
