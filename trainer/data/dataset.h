@@ -1,4 +1,5 @@
 // Tokens on disk as one long sequence: memory-mapped files, concatenated in the order given.
+// The files must not shrink while they are mapped: reading what is gone ends the process (SIGBUS).
 // Thread-safety: immutable after Open; all methods may be called from any thread.
 #pragma once
 

@@ -13,8 +13,8 @@ int64_t SampleCount(int64_t tokens, int64_t sequence_length);
 
 // The sample at `cursor` >= 0 of a stream that goes through all `samples` > 0 samples once per epoch, in another order
 // each time: epoch = cursor / samples, and within it a keyed permutation of [0, samples). The permutation is a
-// four-round Feistel network over the next power of four with cycle walking (Black and Rogaway, "Ciphers with
-// Arbitrary Finite Domains", 2002), round function XXH3-like mixing of (seed, epoch, round).
+// six-round Feistel network over the next power of four with cycle walking (Black and Rogaway, "Ciphers with Arbitrary
+// Finite Domains", 2002), keyed by (seed, epoch).
 int64_t SampleIndex(uint64_t seed, int64_t samples, int64_t cursor);
 
 }  // namespace trainyard::data

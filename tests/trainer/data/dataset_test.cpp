@@ -1,0 +1,134 @@
+#include "trainer/data/dataset.h"
+
+#include <numeric>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/trainer/data/temp_files.h"
+#include "trainer/data/token_file.h"
+
+namespace trainyard::data {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::vector<int64_t> Read(const TokenSource& source, int64_t pos, int64_t n) {
+  std::vector<int64_t> tokens(static_cast<size_t>(n), -1);
+  EXPECT_TRUE(source.Copy(pos, n, tokens.data()).has_value());
+  return tokens;
+}
+
+TEST(TokenSource, TextIsItsBytes) {
+  TempFiles files;
+  auto source = TokenSource::Open(Format::kText, {files.Write("a", "Hi\xff")}, 256).value();
+  EXPECT_EQ(source->tokens(), 3);
+  EXPECT_THAT(Read(*source, 0, 3), ElementsAre('H', 'i', 255));
+}
+
+TEST(TokenSource, FilesFollowEachOther) {
+  TempFiles files;
+  auto source =
+      TokenSource::Open(Format::kText, {files.Write("a", "abc"), files.Write("b", "d"), files.Write("c", "efg")}, 256)
+          .value();
+  EXPECT_EQ(source->tokens(), 7);
+  EXPECT_THAT(Read(*source, 1, 5), ElementsAre('b', 'c', 'd', 'e', 'f'));
+  EXPECT_THAT(Read(*source, 3, 1), ElementsAre('d'));
+  EXPECT_THAT(Read(*source, 6, 1), ElementsAre('g'));
+  EXPECT_THAT(Read(*source, 7, 0), ElementsAre());
+  int64_t out[8];
+  EXPECT_FALSE(source->Copy(3, 5, out).has_value());
+  EXPECT_FALSE(source->Copy(-1, 1, out).has_value());
+}
+
+TEST(TokenSource, TokenFilesOfBothWidths) {
+  TempFiles files;
+  const std::string narrow = EncodeTokenFile({1, 65535, 7}, 65536).value();
+  const std::string wide = EncodeTokenFile({70000, 2}, 100000).value();
+  EXPECT_EQ(narrow.size(), 32U + 6U);
+  EXPECT_EQ(wide.size(), 32U + 8U);
+  auto source = TokenSource::Open(Format::kTokens, {files.Write("n", narrow), files.Write("w", wide)}, 100000).value();
+  EXPECT_THAT(Read(*source, 0, 5), ElementsAre(1, 65535, 7, 70000, 2));
+}
+
+std::string ErrorOf(Format format, const std::vector<std::string>& paths, int64_t vocab) {
+  auto source = TokenSource::Open(format, paths, vocab);
+  return source ? "opened" : std::string(ErrorCodeName(source.error().code)) + ": " + source.error().message;
+}
+
+TEST(TokenSource, NamesTheFileThatIsWrong) {
+  TempFiles files;
+  const std::string good = EncodeTokenFile({1, 2, 3}, 10).value();
+  EXPECT_THAT(ErrorOf(Format::kText, {files.Path("none")}, 256),
+              HasSubstr("NotFound: data file " + files.Path("none")));
+  EXPECT_THAT(ErrorOf(Format::kText, {files.Write("empty", "")}, 256), HasSubstr("is empty"));
+  EXPECT_THAT(ErrorOf(Format::kText, {files.Path("")}, 256), HasSubstr("directory"));
+  EXPECT_THAT(ErrorOf(Format::kText, {files.Write("t", "x")}, 100), HasSubstr("vocabulary of 256"));
+  EXPECT_THAT(ErrorOf(Format::kText, {}, 256), HasSubstr("no data files"));
+  EXPECT_THAT(ErrorOf(Format::kTokens, {files.Write("text", "plain text that is longer than a header")}, 256),
+              HasSubstr("InvalidArgument: data file " + files.Path("text") + " is not a token file"));
+  EXPECT_THAT(ErrorOf(Format::kTokens, {files.Write("short", good.substr(0, 20))}, 256), HasSubstr("not a token file"));
+  EXPECT_THAT(ErrorOf(Format::kTokens, {files.Write("cut", good.substr(0, 36))}, 256),
+              HasSubstr("DataLoss: data file " + files.Path("cut") + " holds 4 bytes"));
+  EXPECT_THAT(ErrorOf(Format::kTokens, {files.Write("long", good + "xx")}, 256), HasSubstr("DataLoss"));
+  EXPECT_THAT(ErrorOf(Format::kTokens, {files.Write("vocab", good)}, 9), HasSubstr("raise model.vocabSize"));
+  EXPECT_THAT(ErrorOf(Format::kTokens, {files.Write("none2", EncodeTokenFile({}, 9).value())}, 9),
+              HasSubstr("no tokens"));
+  std::string version = good;
+  version[8] = 2;
+  EXPECT_THAT(ErrorOf(Format::kTokens, {files.Write("v2", version)}, 256), HasSubstr("version 2"));
+  std::string width = good;
+  width[12] = 3;
+  EXPECT_THAT(ErrorOf(Format::kTokens, {files.Write("w3", width)}, 256), HasSubstr("3 bytes per token"));
+  // A count whose product with the width wraps around to the size of the body.
+  std::string huge = good;
+  huge[23] = static_cast<char>(0x80);
+  EXPECT_THAT(ErrorOf(Format::kTokens, {files.Write("huge", huge)}, 256), HasSubstr("DataLoss"));
+}
+
+TEST(TokenSource, ATokenBeyondTheVocabularyIsFoundWhenRead) {
+  TempFiles files;
+  std::string bytes = EncodeTokenFile({1, 2, 3, 4}, 10).value();
+  bytes[32 + 2 * 2] = 11;
+  auto source = TokenSource::Open(Format::kTokens, {files.Write("bad", bytes)}, 10).value();
+  int64_t out[4];
+  EXPECT_TRUE(source->Copy(0, 2, out).has_value());
+  Status status = source->Copy(1, 3, out);
+  ASSERT_FALSE(status.has_value());
+  EXPECT_EQ(status.error().code, ErrorCode::kDataLoss);
+  EXPECT_THAT(status.error().message, HasSubstr("token 2 is 11"));
+}
+
+TEST(TokenSource, FingerprintFollowsTheContentOnly) {
+  TempFiles files;
+  const auto print = [&](const std::vector<std::string>& paths) {
+    return TokenSource::Open(Format::kText, paths, 256).value()->fingerprint();
+  };
+  std::string large(10 << 20, 'x');
+  for (size_t i = 0; i < large.size(); ++i) {
+    large[i] = static_cast<char>(i * 2654435761U >> 13);
+  }
+  const std::string a = files.Write("a", large);
+  EXPECT_EQ(print({a}).size(), 16U);
+  EXPECT_EQ(print({a}), print({files.Write("elsewhere", large)}));
+  EXPECT_NE(print({a}), print({files.Write("longer", large + "y")}));
+  std::string first = large;
+  first.front() ^= 1;
+  EXPECT_NE(print({a}), print({files.Write("first", first)}));
+  std::string last = large;
+  last.back() ^= 1;
+  EXPECT_NE(print({a}), print({files.Write("last", last)}));
+  const std::string b = files.Write("b", "small");
+  EXPECT_NE(print({a, b}), print({b, a}));
+  EXPECT_NE(print({files.Write("ab", "ab"), files.Write("c", "c")}),
+            print({files.Write("a1", "a"), files.Write("bc", "bc")}));
+}
+
+TEST(TokenFile, RefusesTokensBeyondItsVocabulary) {
+  EXPECT_FALSE(EncodeTokenFile({10}, 10).has_value());
+  EXPECT_FALSE(EncodeTokenFile({-1}, 10).has_value());
+}
+
+}  // namespace
+}  // namespace trainyard::data

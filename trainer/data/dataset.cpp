@@ -1,0 +1,207 @@
+#include "trainer/data/dataset.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "trainer/data/token_file.h"
+
+namespace trainyard::data {
+namespace {
+
+// A fingerprint reads this many blocks of this size per file, evenly spread, the first and the last among them: a few
+// megabytes at most, whatever the size of the corpus.
+constexpr int64_t kSampledBlocks = 64;
+constexpr int64_t kBlockBytes = 64 << 10;
+
+// One file mapped read-only.
+class Mapping {
+ public:
+  Mapping() = default;
+  Mapping(const char* data, int64_t bytes) : data_(data), bytes_(bytes) {}
+  Mapping(Mapping&& other) noexcept : data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_) {}
+  Mapping& operator=(Mapping&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~Mapping() {
+    if (data_ != nullptr) {
+      munmap(const_cast<char*>(data_), static_cast<size_t>(bytes_));
+    }
+  }
+  const char* data() const { return data_; }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  const char* data_ = nullptr;
+  int64_t bytes_ = 0;
+};
+
+Result<Mapping> Map(const std::string& path) {
+  const auto fail = [&](int error) {
+    const ErrorCode code = error == ENOENT || error == ENOTDIR ? ErrorCode::kNotFound
+                           : error == EACCES || error == EPERM ? ErrorCode::kPermissionDenied
+                                                               : ErrorCode::kUnavailable;
+    return Fail(code, "data file " + path + " cannot be read: " + std::strerror(error));
+  };
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) {
+    return fail(errno);
+  }
+  struct stat info{};
+  if (fstat(fd, &info) != 0 || S_ISDIR(info.st_mode)) {
+    const int error = S_ISDIR(info.st_mode) ? EISDIR : errno;
+    close(fd);
+    return fail(error);
+  }
+  if (info.st_size == 0) {
+    close(fd);
+    return Fail(ErrorCode::kInvalidArgument, "data file " + path + " is empty");
+  }
+  void* data = mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_SHARED, fd, 0);
+  const int error = errno;
+  close(fd);
+  if (data == MAP_FAILED) {
+    return fail(error);
+  }
+  return Mapping(static_cast<const char*>(data), info.st_size);
+}
+
+struct File {
+  std::string path;
+  Mapping mapping;
+  int64_t header = 0;  // bytes before the first token
+  int width = 1;       // bytes per token
+  int64_t tokens = 0;
+  int64_t start = 0;  // position of its first token in the whole
+};
+
+void HashFile(XXH3_state_t* state, const File& file) {
+  const int64_t bytes = file.mapping.bytes();
+  const uint64_t sizes[2] = {static_cast<uint64_t>(bytes), static_cast<uint64_t>(file.width)};
+  XXH3_64bits_update(state, sizes, sizeof sizes);
+  if (bytes <= kSampledBlocks * kBlockBytes) {
+    XXH3_64bits_update(state, file.mapping.data(), static_cast<size_t>(bytes));
+    return;
+  }
+  for (int64_t i = 0; i < kSampledBlocks; ++i) {
+    const int64_t at = i == kSampledBlocks - 1 ? bytes - kBlockBytes : (bytes - kBlockBytes) / (kSampledBlocks - 1) * i;
+    XXH3_64bits_update(state, file.mapping.data() + at, static_cast<size_t>(kBlockBytes));
+  }
+}
+
+template <typename T>
+int64_t CopyTokens(const char* from, int64_t n, int64_t* out) {
+  int64_t largest = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    T token;
+    std::memcpy(&token, from + i * static_cast<int64_t>(sizeof(T)), sizeof token);
+    out[i] = static_cast<int64_t>(token);
+    largest = std::max(largest, out[i]);
+  }
+  return largest;
+}
+
+class MappedSource final : public TokenSource {
+ public:
+  MappedSource(std::vector<File> files, int64_t vocab, std::string fingerprint)
+      : files_(std::move(files)), vocab_(vocab), fingerprint_(std::move(fingerprint)) {}
+
+  int64_t tokens() const override { return files_.back().start + files_.back().tokens; }
+  const std::string& fingerprint() const override { return fingerprint_; }
+
+  Status Copy(int64_t pos, int64_t n, int64_t* out) const override {
+    if (pos < 0 || n < 0 || pos > tokens() - n) {
+      return Fail(ErrorCode::kInvalidArgument, "tokens " + std::to_string(pos) + " to " + std::to_string(pos + n) +
+                                                   " of " + std::to_string(tokens()) + " do not exist");
+    }
+    auto file =
+        std::upper_bound(files_.begin(), files_.end(), pos, [](int64_t at, const File& f) { return at < f.start; }) - 1;
+    for (; n > 0; ++file) {
+      const int64_t offset = pos - file->start;
+      const int64_t count = std::min(n, file->tokens - offset);
+      const char* from = file->mapping.data() + file->header + offset * file->width;
+      const int64_t largest = file->width == 1   ? CopyTokens<uint8_t>(from, count, out)
+                              : file->width == 2 ? CopyTokens<uint16_t>(from, count, out)
+                                                 : CopyTokens<uint32_t>(from, count, out);
+      if (largest >= vocab_) {
+        const int64_t at = std::find_if(out, out + count, [&](int64_t t) { return t >= vocab_; }) - out;
+        return Fail(ErrorCode::kDataLoss, "data file " + file->path + ": token " + std::to_string(offset + at) +
+                                              " is " + std::to_string(out[at]) + ", not below the vocabulary of " +
+                                              std::to_string(vocab_) + "; the file is damaged or of another tokenizer");
+      }
+      pos += count;
+      n -= count;
+      out += count;
+    }
+    return {};
+  }
+
+ private:
+  const std::vector<File> files_;
+  const int64_t vocab_;
+  const std::string fingerprint_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<TokenSource>> TokenSource::Open(Format format, const std::vector<std::string>& paths,
+                                                       int64_t vocab) {
+  if (paths.empty()) {
+    return Fail(ErrorCode::kInvalidArgument, "no data files are named");
+  }
+  if (format == Format::kText && vocab < 256) {
+    return Fail(ErrorCode::kInvalidArgument, "text needs a vocabulary of 256, the model has " + std::to_string(vocab));
+  }
+  std::vector<File> files;
+  int64_t start = 0;
+  XXH3_state_t* state = XXH3_createState();
+  XXH3_64bits_reset(state);
+  const std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> owner(state, XXH3_freeState);
+  for (const std::string& path : paths) {
+    Result<Mapping> mapping = Map(path);
+    if (!mapping) {
+      return Fail(mapping.error());
+    }
+    File file;
+    file.path = path;
+    file.tokens = mapping->bytes();
+    if (format == Format::kTokens) {
+      const std::string_view head(mapping->data(), static_cast<size_t>(std::min(mapping->bytes(), kTokenHeaderBytes)));
+      Result<TokenHeader> header = ParseTokenHeader(head, mapping->bytes());
+      if (!header) {
+        return Fail(header.error().code, "data file " + path + " " + header.error().message);
+      }
+      if (header->vocab > vocab) {
+        return Fail(ErrorCode::kInvalidArgument, "data file " + path + " has a vocabulary of " +
+                                                     std::to_string(header->vocab) + ", more than the model's " +
+                                                     std::to_string(vocab) + "; raise model.vocabSize");
+      }
+      if (header->tokens == 0) {
+        return Fail(ErrorCode::kInvalidArgument, "data file " + path + " holds no tokens");
+      }
+      file.header = kTokenHeaderBytes;
+      file.width = header->bytes_per_token;
+      file.tokens = header->tokens;
+    }
+    file.mapping = std::move(*mapping);
+    file.start = start;
+    start += file.tokens;
+    HashFile(state, file);
+    files.push_back(std::move(file));
+  }
+  char digits[17];
+  std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(XXH3_64bits_digest(state)));
+  return std::make_unique<MappedSource>(std::move(files), vocab, digits);
+}
+
+}  // namespace trainyard::data
