@@ -65,8 +65,9 @@ Result<Candidate> CandidateOf(const ProductSupply& supply) {
   if (!product) return Fail(product.error());
   Candidate c;
   c.product = *product;
-  c.memory_mib = supply.memory_mib > 0 ? supply.memory_mib : c.product->memory_mib;
-  c.gpus_per_node = supply.gpus_per_node > 0 ? supply.gpus_per_node : c.product->gpus_per_node;
+  // Labels are text that anybody may have written: a petabyte and a thousand GPUs are enough for one node.
+  c.memory_mib = supply.memory_mib > 0 ? std::min(supply.memory_mib, int64_t{1} << 30) : c.product->memory_mib;
+  c.gpus_per_node = supply.gpus_per_node > 0 ? std::min<int64_t>(supply.gpus_per_node, 1024) : c.product->gpus_per_node;
   c.nodes = supply.nodes;
   return c;
 }

@@ -156,7 +156,8 @@ double AllocatedPeakBytes(const MemoryInput& in) {
 }
 
 PerGpuBytes Estimate(const MemoryInput& in, int64_t capacity_bytes) {
-  auto whole = [](double bytes) { return static_cast<int64_t>(std::ceil(bytes)); };
+  // Capped, so that no sum of terms leaves 63 bits, whatever was asked for.
+  auto whole = [](double bytes) { return static_cast<int64_t>(std::ceil(std::min(bytes, 1e18))); };
   PerGpuBytes out;
   out.weights = whole(WeightBytes(in));
   out.gradients = whole(GradientBytes(in));

@@ -27,6 +27,21 @@ PlanRequest RequestOf(const api::TrainingJob& job, ModelShape shape) {
   return r;
 }
 
+// Bounds that keep the arithmetic exact; what is sensible within them is the validation's business.
+Status CheckTraining(const api::Training& training) {
+  constexpr int64_t kMost = 100'000'000;
+  const std::tuple<const char*, int64_t, int64_t> fields[] = {{"globalBatchSize", training.global_batch_size, 1},
+                                                              {"microBatchSize", training.micro_batch_size, 0},
+                                                              {"sequenceLength", training.sequence_length, 1}};
+  for (const auto& [name, value, least] : fields) {
+    if (value < least || value > kMost) {
+      return Fail(ErrorCode::kInvalidArgument, std::string("spec.training.") + name + ": " + std::to_string(value) +
+                                                   " is not between " + std::to_string(least) + " and 100M");
+    }
+  }
+  return {};
+}
+
 // The products that the job allows and the cluster has, in the job's order of preference. `rank` breaks ties.
 Result<std::vector<Candidate>> Candidates(const api::TrainingJob& job, const std::vector<ProductSupply>& supply) {
   std::vector<const GpuProduct*> allowed;
@@ -66,7 +81,7 @@ Result<std::vector<Candidate>> Candidates(const api::TrainingJob& job, const std
 }
 
 bool ClusterHolds(const Candidate& candidate, const PlanOption& option) {
-  return candidate.nodes == 0 || option.gpus <= candidate.nodes * option.per_node;
+  return candidate.nodes == 0 || option.gpus / option.per_node <= candidate.nodes;
 }
 
 double Excess(const PlanOption& option) {
@@ -114,9 +129,7 @@ Result<api::PlanStatus> PlanJob(const api::TrainingJob& job, const std::vector<P
   if (!shape) return Fail(shape.error());
   const PlanRequest request = RequestOf(job, *shape);
   const api::Gpus& gpus = job.spec.gpus;
-  if (request.global_batch < 1 || request.sequence_length < 1) {
-    return Fail(ErrorCode::kInvalidArgument, "spec.training: globalBatchSize and sequenceLength must be at least 1");
-  }
+  if (auto ok = CheckTraining(job.spec.training); !ok) return Fail(ok.error());
   const int64_t least = gpus.count > 0 ? gpus.count : gpus.min_count;
   if (least > request.global_batch) {
     return Fail(ErrorCode::kInvalidArgument, std::string("spec.gpus.") + (gpus.count > 0 ? "count" : "minCount") +

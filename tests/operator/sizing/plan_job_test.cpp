@@ -152,6 +152,21 @@ TEST(PlanJob, MoreGpusThanSequencesIsImpossible) {
   EXPECT_TRUE(PlanJob(job, Simulated(20, 2)));
 }
 
+TEST(PlanJob, AbsurdNumbersAreRefusedOrSurvived) {
+  constexpr int64_t kHuge = int64_t{1} << 62;
+  api::TrainingJob job = Small();
+  job.spec.training.global_batch_size = kHuge;
+  EXPECT_THAT(ErrorOf(job, Simulated(2, 2)).message, StartsWith("spec.training.globalBatchSize: "));
+  job = Small();
+  job.spec.training.sequence_length = -1;
+  EXPECT_THAT(ErrorOf(job, Simulated(2, 2)).message, StartsWith("spec.training.sequenceLength: -1 is not between 1"));
+  job = Small();
+  job.spec.training.global_batch_size = job.spec.training.micro_batch_size = job.spec.training.sequence_length =
+      100'000'000;
+  EXPECT_THAT(ErrorOf(job, Simulated(2, 2)).message, StartsWith("DoesNotFit"));
+  EXPECT_TRUE(PlanJob(Small(), Simulated(kHuge, kHuge, kHuge)));
+}
+
 TEST(PlanJob, ProductsAreCheckedAgainstCatalogueAndCluster) {
   api::TrainingJob job = Script("1B", 1);
   job.spec.gpus.products = {"H100-SMX"};
