@@ -42,7 +42,7 @@ Status CheckTraining(const api::Training& training) {
   return {};
 }
 
-// The products that the job allows and the cluster has, in the job's order of preference. `rank` breaks ties.
+// The products that the job allows and the cluster has, in the job's order of preference.
 Result<std::vector<Candidate>> Candidates(const api::TrainingJob& job, const std::vector<ProductSupply>& supply) {
   std::vector<const GpuProduct*> allowed;
   for (const std::string& name : job.spec.gpus.products) {

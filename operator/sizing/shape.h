@@ -57,7 +57,7 @@ int64_t BlockParameters(const ModelShape& shape);  // P_b, one block
 int64_t RootParameters(
     const ModelShape& shape);  // P_r, what is outside the blocks: embeddings, positions, last norm, head
 
-// The reference shape for a bare number: one of the published models within 5 % of it, else an interpolated Llama-like
+// The reference shape for a bare number: one of the published models within 12 % of it, else an interpolated Llama-like
 // shape. `parameters` stays the number as stated. Errors: kInvalidArgument below 1,000 or above 100T.
 Result<ModelShape> ShapeFromCount(int64_t parameters);
 
