@@ -90,6 +90,7 @@ Outcome<contract::ExitCode> Train(Session& s) {
 
 Outcome<contract::ExitCode> RunSession(Session& s) {
   if (auto connected = Connect(s); !connected) return Fails(connected.error());
+  DeferStopSignals();  // peers count on this rank from here on
   BuildModel(s);
   if (auto restored = Restore(s); !restored) return Fails(restored.error());
   auto ended = Train(s);

@@ -105,12 +105,13 @@ TEST_F(ExitTest, DamagedCheckpointGivesWayToAnOlderOneAndIsNamed) {
 TEST_F(ExitTest, NewerAttemptOwnsTheDirectory) {
   job_["training"]["steps"] = 10;
   RunToEnd(1, 5);
-  Expect(contract::kExitFenced, "Communication", HasSubstr("newer"), 4);
+  Expect(contract::kExitFenced, "Communication", HasSubstr("belongs to attempt 5"), 4);
 }
 
 TEST_F(ExitTest, LossThatIsNotFinite) {
-  job_["training"]["optimizer"]["learningRate"] = 1e30;
-  job_["training"]["schedule"]["warmupSteps"] = 0;
+  // Weight decay times the rate is 100: the weights grow by that each step.
+  job_["training"]["optimizer"]["learningRate"] = 1000;
+  job_["training"]["schedule"] = {{"type", "Constant"}, {"warmupSteps", 0}, {"minLearningRateRatio", 0.1}};
   job_["training"]["gradientClipNorm"] = 0;
   Expect(contract::kExitNonFinite, "User", AllOf(HasSubstr("step "), HasSubstr("not finite")), 1, 2);
 }
@@ -127,6 +128,13 @@ TEST_F(ExitTest, MasterPortInUse) {
   Attempt run = Start(2, 1, {{"MASTER_PORT", port}});
   EXPECT_EQ(run.process->Wait(), contract::kExitPortInUse) << run.process->Log();
   EXPECT_THAT(run.Termination()["message"].get<std::string>(), HasSubstr(port));
+}
+
+TEST_F(ExitTest, StoppedWhileWaitingForPeers) {
+  Attempt run = Start(1, 1, {{"NNODES", "2"}, {"WORLD_SIZE", "2"}});  // the other node never comes
+  ASSERT_TRUE(Await([&] { return run.StatusFile().is_object(); })) << run.process->Log();
+  run.process->Signal(SIGTERM);
+  EXPECT_EQ(run.process->Wait(), contract::kExitStopped) << run.process->Log();
 }
 
 TEST_F(ExitTest, FullDisk) {

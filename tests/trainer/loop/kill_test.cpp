@@ -32,7 +32,7 @@ class KillTest : public JobTest {
 };
 
 TEST_F(KillTest, InTheMiddleOfTraining) {
-  job_["training"]["steps"] = 150;
+  job_["training"]["steps"] = 120;
   job_["checkpoint"]["everySteps"] = 40;
   const Attempt undisturbed = Undisturbed(2);
   int attempt = 1;

@@ -11,7 +11,8 @@ using ::testing::StartsWith;
 class ResumeTest : public JobTest {};
 
 TEST_F(ResumeTest, StoppedAndContinuedEqualsUndisturbed) {
-  job_["training"]["steps"] = 150;
+  job_["training"]["steps"] = 100;
+  job_["checkpoint"]["everySteps"] = 30;
   for (const std::string strategy : {"DDP", "FSDP"}) {
     job_["parallelism"]["strategy"] = strategy;
     job_["checkpoint"]["path"] = "tiny-" + strategy;
@@ -27,14 +28,14 @@ TEST_F(ResumeTest, StoppedAndContinuedEqualsUndisturbed) {
     EXPECT_EQ(first.Termination()["class"], "None");
     const int64_t stopped_at = first.LastStep();
     EXPECT_EQ(first.StatusFile()["checkpoint"]["step"], stopped_at);
-    ASSERT_LT(stopped_at, 150);
+    ASSERT_LT(stopped_at, 100);
 
     const Attempt second = RunToEnd(2, 2);
     EXPECT_EQ(second.StatusFile()["resumedFromStep"], stopped_at);
     EXPECT_EQ(second.Steps().front()["step"], stopped_at + 1);
     auto losses = Losses(first.Steps());
     losses.merge(Losses(second.Steps()));
-    EXPECT_EQ(losses.size(), 150u);
+    EXPECT_EQ(losses.size(), 100u);
     EXPECT_EQ(losses, Losses(undisturbed.Steps()));
     EXPECT_EQ(second.StatusFile()["parameterHash"], reference["parameterHash"]);
     EXPECT_EQ(second.StatusFile()["validationLoss"], reference["validationLoss"]);
@@ -45,7 +46,8 @@ TEST_F(ResumeTest, StoppedAndContinuedEqualsUndisturbed) {
 }
 
 TEST_F(ResumeTest, RestartInPlaceEqualsUndisturbed) {
-  job_["training"]["steps"] = 150;
+  job_["training"]["steps"] = 100;
+  job_["checkpoint"]["everySteps"] = 30;
   const Attempt undisturbed = Undisturbed(2);
   Attempt run = Start(2, 1);
   ASSERT_TRUE(run.AwaitStep(12)) << run.process->Log();
