@@ -2,7 +2,10 @@
 
 #include <ATen/Parallel.h>
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
+#include <vector>
 
 #include "trainer/optim/kernels.h"
 
@@ -20,6 +23,16 @@ void OnCpu(const at::Tensor& param, const at::Tensor& grad, const at::Tensor& ex
   T* v = exp_avg_sq.mutable_data_ptr<T>();
   at::parallel_for(0, param.numel(), kGrain,
                    [&](int64_t lo, int64_t hi) { AdamWKernel(p + lo, g + lo, m + lo, v + lo, hi - lo, factors); });
+}
+
+// Chunks are cut and added up alike whatever the number of threads.
+template <typename T>
+double SumOnCpu(const T* x, int64_t n) {
+  std::vector<double> sums(static_cast<size_t>((n + kGrain - 1) / kGrain));
+  at::parallel_for(0, static_cast<int64_t>(sums.size()), 1, [&](int64_t lo, int64_t hi) {
+    for (int64_t c = lo; c < hi; ++c) sums[c] = SumSquares(x + c * kGrain, std::min(kGrain, n - c * kGrain));
+  });
+  return std::accumulate(sums.begin(), sums.end(), 0.0);
 }
 
 }  // namespace
@@ -59,8 +72,8 @@ double SumSquares(const at::Tensor& x) {
   if (x.numel() == 0) return 0.0;
   if (!x.is_cpu()) return x.to(at::kDouble).square().sum().item<double>();
   TORCH_CHECK(x.is_contiguous(), "SumSquares: the tensor must be contiguous");
-  return x.scalar_type() == at::kDouble ? SumSquares(x.const_data_ptr<double>(), x.numel())
-                                        : SumSquares(x.const_data_ptr<float>(), x.numel());
+  return x.scalar_type() == at::kDouble ? SumOnCpu(x.const_data_ptr<double>(), x.numel())
+                                        : SumOnCpu(x.const_data_ptr<float>(), x.numel());
 }
 
 double ClipFactor(double norm, double max_norm) {
