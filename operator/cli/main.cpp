@@ -1,0 +1,63 @@
+// `trainyard`: plan, run, watch and check training jobs from the command line. Exit codes: exit_codes.h.
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <iostream>
+#include <thread>
+
+#include <CLI/CLI.hpp>
+
+#include "operator/cli/client_commands.h"
+#include "operator/cli/exit_codes.h"
+#include "operator/cli/plan/plan_command.h"
+#include "operator/cli/run/run_command.h"
+#include "operator/cli/validate_command.h"
+
+namespace trainyard::cli {
+namespace {
+
+Console StandardConsole() {
+  Console console{std::cout, std::cerr};
+  winsize size{};
+  if (isatty(STDOUT_FILENO) != 0) {
+    console.live = true;
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 20) console.width = size.ws_col - 1u;
+  }
+  return console;
+}
+
+int Main(int argc, char** argv) {
+  // A reader that goes away shows up as a failed write, not as a silent death.
+  std::signal(SIGPIPE, SIG_IGN);
+  CLI::App app("Sizes, runs and watches GPU training jobs.", "trainyard");
+  app.require_subcommand(1);
+  app.failure_message([](const CLI::App* /*app*/, const CLI::Error& error) {
+    return std::string("trainyard: ") + error.what() + "; see 'trainyard --help'\n";
+  });
+
+  int exit_code = kExitOk;
+  const RealClock clock;
+  const Console console = StandardConsole();
+  const ClientContext client{std::cout, std::cerr, clock, http::NewCpprestTransport,
+                             [](Milliseconds time) { std::this_thread::sleep_for(time); }};
+  AddPlanCommand(app, exit_code);
+  AddValidateCommand(app, exit_code, std::cout, std::cerr);
+  AddRunCommand(app, exit_code, console);
+  AddClientCommands(app, exit_code, client);
+  app.add_subcommand("version", "Print the version")->callback([] {
+    std::cout << "trainyard " TRAINYARD_VERSION "\n";
+  });
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const int code = app.exit(error, std::cout, std::cerr);
+    return code == 0 ? kExitOk : kExitBadInput;
+  }
+  return exit_code;
+}
+
+}  // namespace
+}  // namespace trainyard::cli
+
+int main(int argc, char** argv) { return trainyard::cli::Main(argc, argv); }

@@ -1,0 +1,32 @@
+// From the flags of `trainyard run` to a job and the simulated cluster that it runs in. Thread-safety: free functions.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "operator/api/training_job.h"
+#include "operator/local/local_cluster.h"
+
+namespace trainyard::cli {
+
+struct RunFlags {
+  std::string file;
+  int nodes = 1;
+  int64_t gpus_per_node = 2;
+  std::string memory_per_gpu;  // quantity; empty: the machine's memory shared out
+  std::string state_dir = ".trainyard";
+  std::vector<std::string> volumes;  // NAME=PATH
+  std::string output = "text";       // text, json
+  int port = 0;
+};
+
+struct RunSetup {
+  api::TrainingJob job;
+  local::LocalOptions cluster;
+};
+
+// Reads and validates the job, puts the volumes of the flags in place, and looks whether its data files are there.
+// `state_dir` is absolute. Appends every error; the setup is usable only if none was.
+RunSetup PrepareRun(const RunFlags& flags, const std::string& state_dir, std::vector<std::string>& errors);
+
+}  // namespace trainyard::cli
