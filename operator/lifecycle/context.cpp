@@ -44,8 +44,8 @@ bool Context::AllExist() const {
 }
 
 bool Context::Fresh() {
-  if (!in.pods_fresh) out.refresh_pods = true;
-  return in.pods_fresh;
+  out.refresh_pods = out.refresh_pods || !in.pods_fresh;  // the freshness check
+  return !out.refresh_pods;
 }
 
 const api::NodeSnapshot* Context::FindNode(const std::string& name) {
@@ -67,7 +67,7 @@ bool Context::NodeLost(const std::string& name) {
 }
 
 bool Context::Gone(const api::PodSnapshot& pod) {
-  if (pod.Terminal()) return true;
+  if (pod.Terminal()) return true;  // the gone check
   // A pod that was deleted on a lost node is killed when the node comes back; one that was not would run on.
   return pod.deleting && !pod.node.empty() && NodeLost(pod.node);
 }

@@ -95,7 +95,7 @@ void ObserveExits(Context& c) {
   if (!c.Live()) return;
   // All ranks done means done, even when a stop was on its way.
   if (!c.ranks.empty() && std::all_of(c.ranks.begin(), c.ranks.end(), Succeeded)) return Succeed(c);
-  if (c.Stopping()) return;
+  if (c.Stopping()) return;  // the stop check
   if (!c.s.started) return WatchStart(c);
   std::vector<RankFailure> failures;
   for (size_t rank = 0; rank < c.ranks.size(); ++rank) {

@@ -82,6 +82,8 @@ void ContinueStop(Context& c) {
 
 void Release(Context& c) {
   if (!c.Stopping() || c.out.refresh_pods) return;
+  // A stop of this very decision is written first, so that whoever takes over knows of it.
+  if (!c.in.job.status.stop) return c.Requeue(Milliseconds(1));
   if (NotGone(c) > 0 || !c.Fresh()) return;
   std::string reason = c.s.stop->reason;
   c.s.placement.reset();
