@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <linux/close_range.h>
 #include <signal.h>
-#include <sys/pidfd.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,6 +10,10 @@
 #include <cerrno>
 #include <cstring>
 #include <utility>
+
+extern "C" {
+#include <sys/pidfd.h>  // glibc 2.36 forgot to declare it for C++
+}
 
 namespace trainyard::local {
 namespace {

@@ -100,8 +100,9 @@ void Scheduler::Pass() {
       spdlog::warn("scheduler: {}", node.error().message);
       continue;
     }
-    const auto free = node->allocatable;
-    machines.emplace(node->name, Machine{*std::move(node), free});
+    Machine& machine = machines[node->name];
+    machine.free = node->allocatable;
+    machine.node = *std::move(node);
   }
   for (const api::PodSnapshot& pod : bound) {
     if (const auto found = machines.find(pod.node); found != machines.end()) found->second.Take(pod);

@@ -1,0 +1,101 @@
+// What every Cluster must do as an API server does it. A parameterised suite that takes a factory: instantiate it with
+//   INSTANTIATE_TEST_SUITE_P(Local, ClusterConformance, testing::Values(ClusterFactory{"Local", ...}), FactoryName);
+// Nothing here needs a kubelet or a scheduler: pods that must seem to run are bound to a node that does not exist.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "operator/cluster/cluster.h"
+
+namespace trainyard::cluster {
+
+struct ClusterFactory {
+  std::string name;
+  std::function<std::shared_ptr<Cluster>()> make;
+  // Makes a version that was seen before all calls of it expire: many changes, or a compaction.
+  std::function<void(Cluster&)> expire_versions;
+};
+
+inline std::string FactoryName(const testing::TestParamInfo<ClusterFactory>& info) { return info.param.name; }
+inline void PrintTo(const ClusterFactory& factory, std::ostream* out) { *out << factory.name; }
+
+inline nlohmann::json TestJob(const std::string& name) {
+  return {{"apiVersion", "trainyard.dev/v1alpha1"},
+          {"kind", "TrainingJob"},
+          {"metadata", {{"namespace", "default"}, {"name", name}, {"labels", {{"app", name}}}}},
+          {"spec", {{"model", {{"parameters", "7B"}}}, {"parallelism", {{"strategy", "FSDP"}}}, {"image", "me/it:1"}}}};
+}
+
+inline nlohmann::json TestPod(const std::string& name, const std::string& node = "") {
+  nlohmann::json pod = {
+      {"apiVersion", "v1"},
+      {"kind", "Pod"},
+      {"metadata", {{"namespace", "default"}, {"name", name}, {"labels", {{"app", name}, {"tier", "test"}}}}},
+      {"spec",
+       {{"restartPolicy", "Never"},
+        {"schedulingGates", nlohmann::json::array()},
+        {"containers", nlohmann::json::array({{{"name", "trainer"}, {"image", "none"}, {"command", {"true"}}}})}}}};
+  if (!node.empty()) {
+    pod["spec"]["nodeName"] = node;
+  } else {
+    pod["spec"]["schedulingGates"] = nlohmann::json::array({{{"name", "trainyard.dev/gang"}}});
+  }
+  return pod;
+}
+
+class ClusterConformance : public testing::TestWithParam<ClusterFactory> {
+ protected:
+  static constexpr Milliseconds kPatience{10'000};
+
+  nlohmann::json MustCreate(Kind kind, const nlohmann::json& object) {
+    Result<nlohmann::json> created = cluster_->Create(kind, object);
+    EXPECT_TRUE(created.has_value()) << created.error().message;
+    return created ? *created : nlohmann::json::object();
+  }
+  // The next event that is no bookmark.
+  WatchEvent MustNext(Watch& watch) {
+    while (true) {
+      Result<std::optional<WatchEvent>> event = watch.Next(kPatience);
+      if (!event || !event->has_value()) {
+        ADD_FAILURE() << (event ? "no event came" : event.error().message);
+        return {WatchEvent::Type::kBookmark, std::make_shared<nlohmann::json>(nlohmann::json::object())};
+      }
+      if ((*event)->type != WatchEvent::Type::kBookmark) return **event;
+    }
+  }
+  // Waits until the object has vanished: watches its kind from a list that still has it.
+  void AwaitGone(Kind kind, const ObjectKey& key) {
+    const Result<ObjectList> list = cluster_->List(kind, {});
+    ASSERT_TRUE(list.has_value());
+    const bool there = std::any_of(list->items.begin(), list->items.end(),
+                                   [&](const Object& object) { return KeyOf(*object) == key; });
+    if (!there) return;
+    auto watch = cluster_->Watch(kind, {"", "", list->resource_version});
+    ASSERT_TRUE(watch.has_value());
+    while (true) {
+      const WatchEvent event = MustNext(**watch);
+      if (testing::Test::HasFailure()) return;
+      if (event.type == WatchEvent::Type::kDeleted && KeyOf(*event.object) == key) return;
+    }
+  }
+  static ErrorCode CodeOf(const Result<nlohmann::json>& result) {
+    return result ? ErrorCode::kInternal : result.error().code;
+  }
+
+  const std::shared_ptr<Cluster> cluster_ = GetParam().make();
+};
+
+#define TRAINYARD_EXPECT_CODE(expected, call)                                                                      \
+  do {                                                                                                             \
+    const auto outcome = (call);                                                                                   \
+    ASSERT_FALSE(outcome.has_value()) << #call " succeeded";                                                       \
+    EXPECT_EQ(ErrorCodeName(outcome.error().code), ErrorCodeName(ErrorCode::expected)) << outcome.error().message; \
+  } while (false)
+
+}  // namespace trainyard::cluster
