@@ -68,6 +68,11 @@ class Posix : public FileSystem {
     return {};
   }
 
+  void StartWriteback(int fd, int64_t n, int64_t offset) override {
+    // Not every file system knows it; Sync is what counts.
+    ::sync_file_range(fd, offset, n, SYNC_FILE_RANGE_WRITE);
+  }
+
   Result<int64_t> ReadAt(int fd, void* data, int64_t n, int64_t offset, const std::string& path) override {
     char* at = static_cast<char*>(data);
     int64_t total = 0;

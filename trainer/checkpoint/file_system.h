@@ -30,6 +30,8 @@ class FileSystem {
   virtual Result<int> OpenCreate(const std::string& path) = 0;
   // Writes all n bytes at `offset`. `path` is for the error message.
   virtual Status WriteAt(int fd, const void* data, int64_t n, int64_t offset, const std::string& path) = 0;
+  // Asks the system to begin writing these bytes to the disk; a hint, which lasts until Sync.
+  virtual void StartWriteback(int fd, int64_t n, int64_t offset) = 0;
   // Reads up to n bytes at `offset`; fewer only at the end of the file. Returns the count.
   virtual Result<int64_t> ReadAt(int fd, void* data, int64_t n, int64_t offset, const std::string& path) = 0;
   virtual Status Sync(int fd, const std::string& path) = 0;

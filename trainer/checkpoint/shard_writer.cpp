@@ -26,9 +26,7 @@ class Appender {
       if (Status s = Flush(); !s) return s;
     }
     if (direct) {
-      if (Status s = fs_.WriteAt(file_.fd(), data, n, at_, file_.path()); !s) return s;
-      at_ += n;
-      return {};
+      return Write(data, n);
     }
     buffer_.append(data, static_cast<size_t>(n));
     return {};
@@ -36,14 +34,19 @@ class Appender {
 
   Status Flush() {
     if (buffer_.empty()) return {};
-    const int64_t n = static_cast<int64_t>(buffer_.size());
-    if (Status s = fs_.WriteAt(file_.fd(), buffer_.data(), n, at_, file_.path()); !s) return s;
-    at_ += n;
+    Status s = Write(buffer_.data(), static_cast<int64_t>(buffer_.size()));
     buffer_.clear();
-    return {};
+    return s;
   }
 
  private:
+  Status Write(const char* data, int64_t n) {
+    if (Status s = fs_.WriteAt(file_.fd(), data, n, at_, file_.path()); !s) return s;
+    fs_.StartWriteback(file_.fd(), n, at_);
+    at_ += n;
+    return {};
+  }
+
   FileSystem& fs_;
   const OpenFile& file_;
   std::string buffer_;
@@ -93,8 +96,16 @@ Result<OpenFile> Create(FileSystem& fs, const std::string& path) {
 
 }  // namespace
 
-Result<ShardFile> WriteShardFile(const std::string& directory, std::string_view group, int rank,
-                                 const std::vector<const TensorSlice*>& slices, FileSystem& fs) {
+Status WrittenShard::Finish(FileSystem& fs) {
+  for (OpenFile* file : {&data, &hashes}) {
+    if (Status s = fs.Sync(file->fd(), file->path()); !s) return s;
+    if (Status s = file->Close(); !s) return s;
+  }
+  return {};
+}
+
+Result<WrittenShard> WriteShardFile(const std::string& directory, std::string_view group, int rank,
+                                    const std::vector<const TensorSlice*>& slices, FileSystem& fs) {
   ShardFile out;
   out.path = ShardPath(group, rank);
   out.rank = rank;
@@ -125,14 +136,17 @@ Result<ShardFile> WriteShardFile(const std::string& directory, std::string_view 
     if (Status s = AppendChunk(appender, static_cast<const char*>(slices[i]->data), chunk); !s) return Fail(s.error());
   }
   if (Status s = appender.Flush(); !s) return Fail(s.error());
-  if (Status s = fs.Sync(file->fd(), file->path()); !s) return Fail(s.error());
-  if (Status s = file->Close(); !s) return Fail(s.error());
 
   const std::string text = EncodeHashes(hashes);
   out.hash_bytes = static_cast<int64_t>(text.size());
   out.digest = Digest(text);
-  if (Status s = WriteWholeFile(fs, directory + "/" + HashPath(out.path), text); !s) return Fail(s.error());
-  return out;
+  Result<OpenFile> hash_file = Create(fs, directory + "/" + HashPath(out.path));
+  if (!hash_file) return Fail(hash_file.error());
+  if (Status s = fs.WriteAt(hash_file->fd(), text.data(), out.hash_bytes, 0, hash_file->path()); !s) {
+    return Fail(s.error());
+  }
+  fs.StartWriteback(hash_file->fd(), out.hash_bytes, 0);
+  return WrittenShard{std::move(out), std::move(*file), std::move(*hash_file)};
 }
 
 }  // namespace trainyard::checkpoint

@@ -10,9 +10,19 @@
 
 namespace trainyard::checkpoint {
 
-// Writes `slices` (all with elements, of one group) to `directory`/ShardPath(group, rank) and syncs both files, but not
-// the directory. Chunk::tensor of the result is the index into `slices`. Existing files of those names are replaced.
-Result<ShardFile> WriteShardFile(const std::string& directory, std::string_view group, int rank,
-                                 const std::vector<const TensorSlice*>& slices, FileSystem& fs);
+// A shard whose two files are written and not yet synced: the disk works on them while the next shard is being written.
+struct WrittenShard {
+  ShardFile file;  // Chunk::tensor is the index into the slices that were given
+  OpenFile data;
+  OpenFile hashes;
+
+  // Syncs and closes both files; their directory is left to the caller.
+  Status Finish(FileSystem& fs);
+};
+
+// Writes `slices` (all with elements, of one group) to `directory`/ShardPath(group, rank). Existing files of those
+// names are replaced.
+Result<WrittenShard> WriteShardFile(const std::string& directory, std::string_view group, int rank,
+                                    const std::vector<const TensorSlice*>& slices, FileSystem& fs);
 
 }  // namespace trainyard::checkpoint

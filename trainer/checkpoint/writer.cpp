@@ -42,9 +42,10 @@ Status MakeStepDirectory(const std::string& directory, FileSystem& fs) {
   return {};
 }
 
-// Writes one group and adds its tensors and file to the part.
+// Writes one group without syncing it and adds its tensors to the part.
 Status WriteGroup(const SaveRequest& request, std::string_view group, const std::vector<TensorSlice>& slices,
-                  const std::string& directory, std::set<std::string>& names, Manifest& part, FileSystem& fs) {
+                  const std::string& directory, std::set<std::string>& names, Manifest& part,
+                  std::vector<WrittenShard>& written, FileSystem& fs) {
   const int64_t first = static_cast<int64_t>(part.tensors.size());
   std::vector<const TensorSlice*> full;
   std::vector<int64_t> index;  // of full[i] in the part
@@ -61,11 +62,24 @@ Status WriteGroup(const SaveRequest& request, std::string_view group, const std:
     part.tensors.push_back({slice.name, std::string(group), slice.dtype, slice.global_shape});
   }
   if (full.empty()) return {};
-  Result<ShardFile> file = WriteShardFile(directory, group, request.rank, full, fs);
-  if (!file) return Fail(file.error());
-  for (Chunk& chunk : file->chunks) chunk.tensor = index[static_cast<size_t>(chunk.tensor)];
-  part.files.push_back(std::move(*file));
-  return fs.SyncDirectory(directory + "/" + std::string(group));
+  Result<WrittenShard> shard = WriteShardFile(directory, group, request.rank, full, fs);
+  if (!shard) return Fail(shard.error());
+  for (Chunk& chunk : shard->file.chunks) chunk.tensor = index[static_cast<size_t>(chunk.tensor)];
+  written.push_back(std::move(*shard));
+  return {};
+}
+
+// Syncs what was written and adds it to the part.
+Status FinishShards(const std::string& directory, Manifest& part, std::vector<WrittenShard>& written, FileSystem& fs) {
+  for (WrittenShard& shard : written) {
+    if (Status s = shard.Finish(fs); !s) return s;
+  }
+  for (WrittenShard& shard : written) {
+    const std::string group = shard.file.path.substr(0, shard.file.path.find('/'));
+    if (Status s = fs.SyncDirectory(directory + "/" + group); !s) return s;
+    part.files.push_back(std::move(shard.file));
+  }
+  return {};
 }
 
 // That every file is where rank 0 can see it, at its size: a volume that the pods do not share shows here.
@@ -149,9 +163,6 @@ class Committer {
     manifest.train_state_bytes = static_cast<int64_t>(train_state.size());
     manifest.train_state_digest = Digest(train_state);
     manifest.created_ms = request_.time.time_since_epoch().count();
-    for (std::string_view group : {kModelGroup, kOptimGroup}) {
-      if (Status s = fs_.SyncDirectory(staged_ + "/" + std::string(group)); !s) return s;
-    }
     const std::string text = EncodeManifest(manifest);
     info_.bytes = manifest.bytes() + static_cast<int64_t>(text.size());
     if (Status s = WriteWholeFile(fs_, staged_ + "/" + std::string(kManifestFile), text); !s) return s;
@@ -180,8 +191,10 @@ Result<RankReport> WriteShards(const SaveRequest& request, FileSystem& fs) {
   part.fence = request.fence;
   std::set<std::string> names;
   Status status = MakeStepDirectory(directory, fs);
-  if (status) status = WriteGroup(request, kModelGroup, request.model, directory, names, part, fs);
-  if (status) status = WriteGroup(request, kOptimGroup, request.optim, directory, names, part, fs);
+  std::vector<WrittenShard> written;
+  if (status) status = WriteGroup(request, kModelGroup, request.model, directory, names, part, written, fs);
+  if (status) status = WriteGroup(request, kOptimGroup, request.optim, directory, names, part, written, fs);
+  if (status) status = FinishShards(directory, part, written, fs);
   if (!status) return Fail(Explain(request, status.error(), fs));
   RankReport report;
   report.bytes = part.bytes();

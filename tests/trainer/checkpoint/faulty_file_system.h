@@ -38,6 +38,7 @@ class FaultyFileSystem : public FileSystem {
   Result<int> OpenRead(const std::string& path) override;
   Result<int> OpenCreate(const std::string& path) override;
   Status WriteAt(int fd, const void* data, int64_t n, int64_t offset, const std::string& path) override;
+  void StartWriteback(int, int64_t, int64_t) override {}
   Result<int64_t> ReadAt(int fd, void* data, int64_t n, int64_t offset, const std::string& path) override;
   Status Sync(int fd, const std::string& path) override;
   Status Close(int fd, const std::string& path) override;

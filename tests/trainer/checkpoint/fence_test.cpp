@@ -76,6 +76,7 @@ class Interrupting : public FileSystem {
   Status WriteAt(int fd, const void* d, int64_t n, int64_t o, const std::string& p) override {
     return Tick().WriteAt(fd, d, n, o, p);
   }
+  void StartWriteback(int, int64_t, int64_t) override {}
   Result<int64_t> ReadAt(int fd, void* d, int64_t n, int64_t o, const std::string& p) override {
     return Tick().ReadAt(fd, d, n, o, p);
   }
