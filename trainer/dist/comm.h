@@ -106,8 +106,9 @@ class Comm {
   void Abort();
 
   // Orderly end, called once by every rank when no call is outstanding: waits until all are here, so that what rank 0
-  // holds for the group outlives the last user, then closes. Error when a peer does not come within `deadline`: the
-  // training itself is not affected. Without Close the destructor just closes.
+  // holds for the group outlives the last user; then destroy the Comm. Error when a peer does not come within
+  // `deadline`: the training itself is not affected. A Comm destroyed without Close is a lost peer to whoever still
+  // waits for it.
   Status Close(std::chrono::milliseconds deadline = std::chrono::seconds(5));
 
   std::chrono::milliseconds default_deadline() const { return default_deadline_; }

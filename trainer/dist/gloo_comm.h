@@ -1,5 +1,6 @@
 // Comm over TCP with Gloo, for CPU tensors. Rank 0 serves the key-value store at which the ranks find each other.
-// Thread-safety: as Comm. Starts two threads per group.
+// Thread-safety: as Comm. Each group runs three threads: Gloo's sockets, Gloo's (idle) worker, and one that makes our
+// calls in order.
 #pragma once
 
 #include <chrono>
@@ -17,13 +18,13 @@ struct Rendezvous {
   std::string prefix;  // "<uid>/<attempt>/<round>": keeps keys of another life of the job apart
   int rank = 0;
   int world = 1;
-  std::string bind_host;  // address of this rank that its peers can reach; empty: what this machine's name resolves to
+  std::string bind_host;  // address of this rank that its peers can reach; empty: the one from which it reaches `host`
   std::chrono::milliseconds timeout = std::chrono::minutes(10);  // for all ranks to come together
 };
 
 // Blocks until all ranks are connected. Names that do not resolve yet and a store that does not listen yet are tried
-// again until the timeout. Reduce-scatter is an all-to-all and a sum in rank order (Gloo's own reduces everything
-// everywhere), so Reduce::kSum is kOrderedSum here.
+// again until the timeout. c10d's log is silenced below errors unless TORCH_CPP_LOG_LEVEL is set. Reduce-scatter is an
+// all-to-all and a sum in rank order (Gloo's own reduces everything everywhere), so Reduce::kSum is kOrderedSum here.
 // Errors: kInvalidArgument (ranks or port out of range), kAlreadyExists (the port is taken on rank 0; names it),
 // kDeadlineExceeded (not all ranks came), kUnavailable (anything else on the network).
 Result<std::unique_ptr<Comm>> ConnectGloo(const Rendezvous& rendezvous);

@@ -148,10 +148,15 @@ Status Meet(c10d::Store& store, const Rendezvous& to, SteadyTime deadline) {
     store.wait(marks, Left(deadline));
   } catch (const std::exception& e) {
     std::vector<int> missing;
-    for (int r = 0; r < to.world; ++r) {
-      if (!store.check({marks[r]})) {
-        missing.push_back(r);
+    try {
+      for (int r = 0; r < to.world; ++r) {
+        if (!store.check({marks[r]})) {
+          missing.push_back(r);
+        }
       }
+    } catch (const std::exception& lost) {
+      return Fail(ErrorCode::kUnavailable,
+                  "rendezvous: rank 0 left before all ranks had come (" + Plain(e) + "); see what it said");
     }
     if (missing.empty()) {
       throw;
