@@ -4,16 +4,14 @@
 #include "trainer/dist/gloo_comm.h"
 
 #include <algorithm>
-#include <condition_variable>
-#include <cstdio>
 #include <cstring>
-#include <deque>
 #include <functional>
 #include <mutex>
 #include <thread>
 #include <utility>
 
 #include "trainer/dist/gloo_group.h"
+#include "trainer/dist/gloo_queue.h"
 #include "trainer/dist/in_process_comm.h"
 #include "trainer/dist/rank_order_sum.h"
 
@@ -22,6 +20,8 @@ namespace {
 
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
+using gloo::Shared;
+using gloo::Task;
 
 // A reduce-scatter moves this much per peer at a time, two pieces under way: the scratch stays small and the sum of
 // one piece overlaps the transfer of the next.
@@ -31,133 +31,6 @@ constexpr int64_t kSmallBytes = 256 << 10;
 
 // Tags of users' messages are below this, those of collectives above.
 constexpr uint32_t kFirstCollectiveTag = 1U << 15;
-
-// One call that the group's thread runs.
-struct Task {
-  std::function<void()> run;
-  std::string what;  // Describe()
-  milliseconds allowed{0};
-  SteadyTime start;
-  bool done = false;
-
-  SteadyTime deadline() const { return start + allowed; }
-};
-
-// What the comm, its thread and its outstanding works share.
-struct Shared {
-  std::shared_ptr<GlooGroup> group;
-  std::mutex mutex;  // guards everything below
-  std::condition_variable changed;
-  std::deque<std::shared_ptr<Task>> queue;
-  bool stopping = false;
-  bool failed = false;
-  CommError::Kind kind = CommError::Kind::kPeerLost;
-  std::string failure;  // the first one; the later ones are its echo
-
-  // Records the first failure and closes the group, so that the peers do not wait for a rank that gave up.
-  void Fail(CommError::Kind why, const std::string& message) {
-    {
-      std::lock_guard lock(mutex);
-      if (!failed) {
-        failed = true;
-        kind = why;
-        failure = message;
-      }
-      changed.notify_all();
-    }
-    group->Close();
-  }
-  // With the mutex held.
-  [[noreturn]] void Throw(const std::string& what) const {
-    throw CommError(kind, failure.starts_with(what) ? failure : what + " failed after: " + failure);
-  }
-};
-
-double Seconds(Clock::duration d) { return std::chrono::duration<double>(d).count(); }
-
-std::string Seconds(const Task& task) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f s", Seconds(Clock::now() - task.start));
-  return text;
-}
-
-// What went wrong in a call, from the exception that ended it.
-void FailCall(Shared& shared, const Task& task, const std::string& error) {
-  // Gloo wakes up a little early or late; what ends close to the deadline ended because of it.
-  const bool late = Clock::now() + milliseconds(5) >= task.deadline();
-  shared.Fail(late ? CommError::Kind::kDeadline : CommError::Kind::kPeerLost,
-              late ? task.what + " did not complete within its deadline of " + std::to_string(task.allowed.count()) +
-                         " ms: a peer is silent or makes another call"
-                   : task.what + " failed after " + Seconds(task) + ": a peer is lost (" +
-                         error.substr(0, error.find('\n')) + "); see what the other ranks said first");
-}
-
-class TaskWork final : public Work {
- public:
-  TaskWork(std::shared_ptr<Shared> shared, std::shared_ptr<Task> task)
-      : shared_(std::move(shared)), task_(std::move(task)) {}
-  void Wait() override {
-    std::unique_lock lock(shared_->mutex);
-    shared_->changed.wait(lock, [&] { return task_->done || shared_->failed; });
-    if (!task_->done) {
-      shared_->Throw(task_->what);
-    }
-  }
-
- private:
-  const std::shared_ptr<Shared> shared_;
-  const std::shared_ptr<Task> task_;
-};
-
-class MessageWork final : public Work {
- public:
-  MessageWork(std::shared_ptr<Shared> shared, Task task, std::unique_ptr<GlooMessage> message)
-      : shared_(std::move(shared)), task_(std::move(task)), message_(std::move(message)) {}
-  void Wait() override {
-    if (task_.done) {
-      return;
-    }
-    try {
-      message_->Wait(task_.deadline());
-      task_.done = true;
-    } catch (const std::exception& e) {
-      FailCall(*shared_, task_, e.what());
-      std::lock_guard lock(shared_->mutex);
-      shared_->Throw(task_.what);
-    }
-  }
-
- private:
-  const std::shared_ptr<Shared> shared_;
-  Task task_;
-  const std::unique_ptr<GlooMessage> message_;
-};
-
-void RunQueue(const std::shared_ptr<Shared>& shared) {
-  at::NoGradGuard no_grad;
-  for (;;) {
-    std::shared_ptr<Task> task;
-    {
-      std::unique_lock lock(shared->mutex);
-      shared->changed.wait(lock, [&] { return shared->stopping || shared->failed || !shared->queue.empty(); });
-      if (shared->failed || shared->queue.empty()) {
-        return;
-      }
-      task = std::move(shared->queue.front());
-      shared->queue.pop_front();
-    }
-    try {
-      task->run();
-    } catch (const std::exception& e) {
-      FailCall(*shared, *task, e.what());
-      return;
-    }
-    task->run = nullptr;  // lets go of the buffers
-    std::lock_guard lock(shared->mutex);
-    task->done = true;
-    shared->changed.notify_all();
-  }
-}
 
 at::Tensor Bytes(const at::Tensor& t) { return t.view(at::kByte); }
 
@@ -193,7 +66,7 @@ class GlooComm final : public Comm {
   GlooComm(std::unique_ptr<GlooGroup> group, int rank, int size, std::string name)
       : Comm(rank, size, std::move(name)), shared_(std::make_shared<Shared>()) {
     shared_->group = std::move(group);
-    thread_ = std::thread([shared = shared_] { RunQueue(shared); });
+    thread_ = std::thread([shared = shared_] { gloo::RunQueue(shared); });
   }
 
   ~GlooComm() override {
@@ -339,15 +212,15 @@ class GlooComm final : public Comm {
     }
     shared_->queue.push_back(task);
     shared_->changed.notify_all();
-    return std::make_unique<TaskWork>(shared_, std::move(task));
+    return gloo::MakeWork(shared_, std::move(task));
   }
 
   WorkPtr Start(Task task, const std::function<std::unique_ptr<GlooMessage>()>& start) {
     try {
       auto message = start();
-      return std::make_unique<MessageWork>(shared_, std::move(task), std::move(message));
+      return gloo::MakeWork(shared_, std::move(task), std::move(message));
     } catch (const std::exception& e) {
-      FailCall(*shared_, task, e.what());
+      gloo::FailCall(*shared_, task, e.what());
       std::lock_guard lock(shared_->mutex);
       shared_->Throw(task.what);
     }
