@@ -21,7 +21,7 @@ Result<Manifest> LoadManifest(const std::string& path, FileSystem& fs, int64_t& 
   if (stat->kind != FileKind::kDirectory) return Fail(ErrorCode::kDataLoss, path + " is not a directory");
   Result<std::string> text = ReadWholeFile(fs, file, kMaxManifestBytes);
   if (!text && text.error().code == ErrorCode::kNotFound) {
-    return Fail(ErrorCode::kDataLoss, file + " is missing: this is not a whole checkpoint");
+    return Fail(ErrorCode::kDataLoss, file + ": the file is missing, so this is not a whole checkpoint");
   }
   if (!text && text.error().code == ErrorCode::kPermissionDenied) return Fail(text.error());
   if (!text) return Fail(ErrorCode::kDataLoss, text.error().message);

@@ -12,8 +12,10 @@
 namespace trainyard::checkpoint {
 
 // Keeps the newest `keep_last` valid checkpoints and everything newer than the oldest of them, removes the rest, but
-// never a step of `in_use`. Without a valid checkpoint nothing is removed. Returns the removed steps, oldest first.
-// Call it after Commit. Errors: kInvalidArgument when keep_last < 1; of the file system.
+// never a step of `in_use`. Without a valid checkpoint nothing is removed. By structure alone a flipped bit in tensor
+// data goes unseen: a later checkpoint that Reader::Read found damaged is to be set aside with AbandonLater before
+// training goes on from an older one, and the step just committed belongs in `in_use`. Returns the removed steps,
+// oldest first. Call it after Commit. Errors: kInvalidArgument when keep_last < 1; of the file system.
 Result<std::vector<int64_t>> Prune(const std::string& root, int64_t keep_last, const std::vector<int64_t>& in_use = {},
                                    Check check = Check::kStructure, FileSystem& fs = PosixFileSystem());
 

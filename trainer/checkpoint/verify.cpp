@@ -9,9 +9,9 @@
 namespace trainyard::checkpoint {
 namespace {
 
-// Message without the directory, which the caller names.
-std::string Relative(const std::string& message, const std::string& path) {
-  return message.starts_with(path + "/") ? message.substr(path.size() + 1) : message;
+// Message without the file's name, which the problem has in a field of its own.
+std::string Relative(const std::string& message, const std::string& file) {
+  return message.starts_with(file + ": ") ? message.substr(file.size() + 2) : message;
 }
 
 class Verifier {
@@ -50,7 +50,6 @@ class Verifier {
 
  private:
   void Add(const std::string& file, const std::string& tensor, int rank, std::string message) {
-    if (message.starts_with(" ") || message.starts_with(": ")) message.erase(0, message.find_first_not_of(": "));
     report_.problems.push_back({file, tensor, rank, std::move(message)});
   }
 
