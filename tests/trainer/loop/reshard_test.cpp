@@ -29,7 +29,6 @@ class ReshardTest : public JobTest {
     model["kvHeads"] = 1;  // 6 rows
     model["ffnSize"] = 20;
     job_["training"]["microBatchSize"] = 1;
-    job_["training"]["evaluation"]["batches"] = 0;
   }
 
   // Runs `body` on every rank of a job as it is now; the first failure of any rank is returned.
