@@ -8,6 +8,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "operator/cli/checkpoints/checkpoints_command.h"
 #include "operator/cli/client_commands.h"
 #include "operator/cli/exit_codes.h"
 #include "operator/cli/plan/plan_command.h"
@@ -45,6 +46,7 @@ int Main(int argc, char** argv) {
   AddValidateCommand(app, exit_code, std::cout, std::cerr);
   AddRunCommand(app, exit_code, console);
   AddClientCommands(app, exit_code, client);
+  AddCheckpointsCommand(app, exit_code, std::cout, std::cerr);
   app.add_subcommand("version", "Print the version")->callback([] {
     std::cout << "trainyard " TRAINYARD_VERSION "\n";
   });
