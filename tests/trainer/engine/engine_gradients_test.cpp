@@ -1,6 +1,10 @@
 // Gradients of every stage at every small world size against a plain single-process run of the same model.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
 #include "tests/trainer/engine/harness.h"
 
 namespace trainyard::engine::testing {
@@ -56,10 +60,15 @@ double Norm(const Named& grads) {
   return std::sqrt(sum);
 }
 
+double worst_float = 0, worst_double = 0;  // printed at the end: how far from the bounds
+
 void ExpectClose(const Named& got, const Named& ref, double tolerance, const std::string& what) {
   for (const auto& [name, r] : ref) {
     ASSERT_GT(r.abs().max().item<double>(), 0.0) << "reference gradient of " << name << " is all zero";
-    EXPECT_LE(RelativeError(got.at(name), r), tolerance) << what << ": " << name;
+    const double error = RelativeError(got.at(name), r);
+    EXPECT_LE(error, tolerance) << what << ": " << name;
+    double& worst = r.scalar_type() == at::kDouble ? worst_double : worst_float;
+    worst = std::max(worst, error);
   }
 }
 
@@ -67,7 +76,13 @@ struct Case {
   int stage, world;
   bool tied;
 };
-class EngineGradients_ : public ::testing::TestWithParam<Case> {};
+class EngineGradients_ : public ::testing::TestWithParam<Case> {
+ protected:
+  static void TearDownTestSuite() {
+    std::printf("largest relative difference of a parameter's gradient: float %.3g, double %.3g\n", worst_float,
+                worst_double);
+  }
+};
 
 TEST_P(EngineGradients_, EqualTheSameMicroBatchesInFloat) {
   const auto [stage, world, tied] = GetParam();
