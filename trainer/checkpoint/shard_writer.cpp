@@ -12,8 +12,12 @@
 namespace trainyard::checkpoint {
 namespace {
 
-// One write call; a multiple of the largest hash block.
-constexpr int64_t kWriteBytes = 8 << 20;
+// One write call: a multiple of the largest hash block, and small enough that what was just hashed is still in the
+// processor's cache when it is copied.
+constexpr int64_t kWriteBytes = 1 << 20;
+// The disk is set to work after so many bytes.
+constexpr int64_t kWritebackBytes = 8 << 20;
+static_assert(kWriteBytes % kMaxBlockBytes == 0);
 
 // Appends to a file; small pieces are gathered, large ones written from where they lie.
 class Appender {
@@ -25,9 +29,7 @@ class Appender {
     if (direct || static_cast<int64_t>(buffer_.size()) + n > kWriteBytes) {
       if (Status s = Flush(); !s) return s;
     }
-    if (direct) {
-      return Write(data, n);
-    }
+    if (direct) return Write(data, n);
     buffer_.append(data, static_cast<size_t>(n));
     return {};
   }
@@ -42,8 +44,11 @@ class Appender {
  private:
   Status Write(const char* data, int64_t n) {
     if (Status s = fs_.WriteAt(file_.fd(), data, n, at_, file_.path()); !s) return s;
-    fs_.StartWriteback(file_.fd(), n, at_);
     at_ += n;
+    if (at_ - started_ >= kWritebackBytes) {
+      fs_.StartWriteback(file_.fd(), at_ - started_, started_);
+      started_ = at_;
+    }
     return {};
   }
 
@@ -51,6 +56,7 @@ class Appender {
   const OpenFile& file_;
   std::string buffer_;
   int64_t at_ = 0;
+  int64_t started_ = 0;  // the disk works on everything before
 };
 
 // Length and JSON header, padded with spaces (which safetensors allows) so that the data begins on a page.
@@ -72,7 +78,7 @@ std::string Header(const std::vector<const TensorSlice*>& slices, const std::vec
   return out + text;
 }
 
-// Hashes and appends one chunk in pieces, so that a piece is still in the processor's cache when it is copied.
+// Hashes and appends one chunk piece by piece.
 Status AppendChunk(Appender& out, const char* data, ChunkHashes& hashes) {
   for (int64_t at = 0; at < hashes.bytes; at += kWriteBytes) {
     const int64_t piece = std::min(kWriteBytes, hashes.bytes - at);

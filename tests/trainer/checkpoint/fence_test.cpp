@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/trainer/checkpoint/faulty_file_system.h"
 #include "tests/trainer/checkpoint/sample.h"
 #include "trainer/checkpoint/reader.h"
 #include "trainer/checkpoint/writer.h"
@@ -163,6 +164,40 @@ TEST_F(FenceTest, UnusableIdentitiesAreRefused) {
   for (const char* uid : {"", "../x", "a/b", "a b", ".."}) EXPECT_FALSE(TakeOver(root_, {uid, 1, 0})) << uid;
   EXPECT_FALSE(TakeOver(root_, {"a", -1, 0}));
   EXPECT_FALSE(TakeOver("", {"a", 1, 0}));
+}
+
+// A volume mounted read-only.
+class ReadOnly : public FaultyFileSystem {
+ public:
+  ReadOnly() : FaultyFileSystem(Fault::kNone, 0) {}
+  Result<int> OpenCreate(const std::string& path) override { return Fail(Refuse(path)); }
+  Status MakeDirectory(const std::string& path) override {
+    return std::filesystem::exists(path) ? FaultyFileSystem::MakeDirectory(path) : Status(Fail(Refuse(path)));
+  }
+  Status Rename(const std::string& from, const std::string&) override { return Fail(Refuse(from)); }
+  Status RemoveFile(const std::string& path) override { return Fail(Refuse(path)); }
+
+ private:
+  static Error Refuse(const std::string& path) {
+    return {ErrorCode::kPermissionDenied, path + ": Read-only file system"};
+  }
+};
+
+TEST_F(FenceTest, AReadOnlyVolumeCanBeReadAndIsNamedWhenItShouldBeWritten) {
+  ASSERT_TRUE(TakeOver(root_, first_));
+  ASSERT_TRUE(SaveSample(root_, 5, first_, 1));
+  ReadOnly fs;
+  EXPECT_EQ(NewestValid(root_, 100, Check::kEverything, fs)->step, 5);
+  EXPECT_TRUE(Reader::Open(root_ + "/step-00000005", fs));
+  const std::string fresh = temp_.path() + "/fresh";
+  std::filesystem::create_directory(fresh);
+  for (const std::string& root : {root_, fresh}) {
+    const Result<TakeOverInfo> info = TakeOver(root, second_, fs);
+    ASSERT_FALSE(info);
+    EXPECT_EQ(info.error().code, ErrorCode::kPermissionDenied);
+    EXPECT_THAT(info.error().message, testing::AllOf(HasSubstr("Read-only file system"), HasSubstr(root)));
+  }
+  EXPECT_EQ(SaveSample(root_, 6, first_, 1, SmallModel(), fs).error().code, ErrorCode::kPermissionDenied);
 }
 
 TEST_F(FenceTest, ARootThatCannotBeMadeIsNamed) {
