@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <charconv>
 
-#include "operator/sizing/gpu_catalogue.h"
-
 namespace trainyard::placement {
 namespace {
 
@@ -96,12 +94,19 @@ std::map<std::string, std::string> YardOptions::DefaultBadConditions() {
   return bad;
 }
 
-YardNode Describe(const api::NodeSnapshot& node, const YardOptions& options) {
+const sizing::GpuProduct* ProductNames::Find(const std::string& label) {
+  auto [it, added] = found_.try_emplace(label, nullptr);
+  if (added && !label.empty()) it->second = sizing::FindProduct(label);
+  return it->second;
+}
+
+YardNode Describe(const api::NodeSnapshot& node, const YardOptions& options, ProductNames& products) {
   YardNode out;
   out.name = node.name;
   std::string label = Label(node, kLabelProduct);
   if (label.empty()) label = Label(node, kLabelGkeProduct);
-  const sizing::GpuProduct* product = label.empty() ? nullptr : sizing::FindProduct(label);
+  const sizing::GpuProduct* product = products.Find(label);
+  out.known = product != nullptr;
   out.product = product != nullptr ? product->name : label;
   std::string memory = Label(node, kLabelMemory);
   std::from_chars(memory.data(), memory.data() + memory.size(), out.memory_mib);

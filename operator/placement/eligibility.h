@@ -2,14 +2,25 @@
 // Pure. Thread-safety: pure functions.
 #pragma once
 
+#include <map>
 #include <string>
 
 #include "operator/api/snapshot.h"
 #include "operator/placement/yard.h"
+#include "operator/sizing/gpu_catalogue.h"
 
 namespace trainyard::placement {
 
+// Looks labels up in the catalogue, each value once: nodes by the thousand carry the same few.
+class ProductNames {
+ public:
+  const sizing::GpuProduct* Find(const std::string& label);
+
+ private:
+  std::map<std::string, const sizing::GpuProduct*> found_;
+};
+
 // Product, memory, link class, clique, path and usable GPUs; the ledger is not looked at.
-YardNode Describe(const api::NodeSnapshot& node, const YardOptions& options);
+YardNode Describe(const api::NodeSnapshot& node, const YardOptions& options, ProductNames& products);
 
 }  // namespace trainyard::placement

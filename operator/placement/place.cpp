@@ -76,7 +76,7 @@ Result<GangPlacement> Place(const Yard& yard, const GangRequest& request) {
   };
   std::vector<std::vector<std::string>> wishes;
   if (request.products.empty()) wishes.push_back({});
-  for (const std::string& product : request.products) wishes.push_back({product});
+  for (const std::string& product : ShortNames(request.products)) wishes.push_back({product});
   std::set<int64_t> penalties = {0};
   for (const auto& wish : wishes) {
     for (const YardNode& node : yard.nodes()) {
@@ -92,7 +92,7 @@ Result<GangPlacement> Place(const Yard& yard, const GangRequest& request) {
       }
     }
   }
-  return Fail(ErrorCode::kResourceExhausted, WhyNot(yard, request, request.products));
+  return Fail(ErrorCode::kResourceExhausted, WhyNot(yard, request));
 }
 
 int64_t RingCrossings(const Yard& yard, const std::vector<std::string>& nodes, size_t level) {

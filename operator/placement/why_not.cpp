@@ -74,12 +74,18 @@ Census Count(const Yard& yard, const GangRequest& request, const std::vector<std
 
 }  // namespace
 
-bool ProductAllowed(const YardNode& node, const std::vector<std::string>& products) {
-  if (products.empty()) return !node.product.empty();
-  return std::any_of(products.begin(), products.end(), [&node](const std::string& wanted) {
+std::vector<std::string> ShortNames(const std::vector<std::string>& products) {
+  std::vector<std::string> names;
+  for (const std::string& wanted : products) {
     const sizing::GpuProduct* known = sizing::FindProduct(wanted);
-    return node.product == (known != nullptr ? known->name : wanted);
-  });
+    names.push_back(known != nullptr ? known->name : wanted);
+  }
+  return names;
+}
+
+bool ProductAllowed(const YardNode& node, const std::vector<std::string>& short_names) {
+  if (short_names.empty()) return !node.product.empty();
+  return std::find(short_names.begin(), short_names.end(), node.product) != short_names.end();
 }
 
 int64_t FreeFor(const YardNode& node, const GangRequest& request) {
@@ -106,7 +112,8 @@ std::string LackingResource(const YardNode& node, const GangRequest& request) {
   return lacks("pods", 1) ? "pods" : "";
 }
 
-std::string WhyNot(const Yard& yard, const GangRequest& request, const std::vector<std::string>& products) {
+std::string WhyNot(const Yard& yard, const GangRequest& request) {
+  std::vector<std::string> products = ShortNames(request.products);
   Census census = Count(yard, request, products);
   std::string unfit = census.unfit.empty() ? "" : "; unfit: " + Reasons(census.unfit);
   std::string product = Products(products);

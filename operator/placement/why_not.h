@@ -10,8 +10,10 @@
 
 namespace trainyard::placement {
 
-// Whether a node's product is one that the request names.
-bool ProductAllowed(const YardNode& node, const std::vector<std::string>& products);
+// The products that a request names, as nodes call them (the catalogue's short names where it knows them).
+std::vector<std::string> ShortNames(const std::vector<std::string>& products);
+// Whether a node's product is one of them; any known label will do where none is named.
+bool ProductAllowed(const YardNode& node, const std::vector<std::string>& short_names);
 
 // GPUs free for this request on a node, its own counted when it says so.
 int64_t FreeFor(const YardNode& node, const GangRequest& request);
@@ -19,7 +21,6 @@ int64_t FreeFor(const YardNode& node, const GangRequest& request);
 // Name of the first resource besides GPUs that a pod of this request lacks on the node; empty: none.
 std::string LackingResource(const YardNode& node, const GangRequest& request);
 
-// `products` narrows the request to what was tried.
-std::string WhyNot(const Yard& yard, const GangRequest& request, const std::vector<std::string>& products);
+std::string WhyNot(const Yard& yard, const GangRequest& request);
 
 }  // namespace trainyard::placement

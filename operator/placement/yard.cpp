@@ -4,7 +4,6 @@
 #include <tuple>
 
 #include "operator/placement/eligibility.h"
-#include "operator/sizing/gpu_catalogue.h"
 
 namespace trainyard::placement {
 namespace {
@@ -53,8 +52,9 @@ Yard Yard::Build(const std::vector<api::NodeSnapshot>& nodes, const std::vector<
                  const std::vector<Booking>& claims, const YardOptions& options) {
   Yard yard;
   std::unordered_map<std::string_view, const api::NodeSnapshot*> snapshots;
+  ProductNames products;
   for (const api::NodeSnapshot& node : nodes) {
-    yard.nodes_.push_back(Describe(node, options));
+    yard.nodes_.push_back(Describe(node, options, products));
     snapshots[node.name] = &node;
   }
   std::sort(yard.nodes_.begin(), yard.nodes_.end(), [](const YardNode& a, const YardNode& b) {
@@ -118,7 +118,7 @@ std::vector<sizing::ProductSupply> Yard::Supply() const {
   // Nodes of one product may differ in memory and size: each kind is one entry.
   std::map<std::tuple<std::string, int64_t, int64_t>, int64_t> kinds;
   for (const YardNode& node : nodes_) {
-    if (!node.Eligible() || sizing::FindProduct(node.product) == nullptr) continue;
+    if (!node.Eligible() || !node.known) continue;
     ++kinds[{node.product, node.memory_mib, node.usable}];
   }
   std::vector<sizing::ProductSupply> supply;

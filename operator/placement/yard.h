@@ -42,6 +42,7 @@ struct YardOptions {
 
 struct YardNode {
   std::string name;
+  bool known = false;      // to the catalogue
   std::string product;     // short name of the catalogue; the label itself when the catalogue does not know it
   int64_t memory_mib = 0;  // per GPU; the label, else the catalogue
   LinkClass link = LinkClass::kPcie;

@@ -69,7 +69,7 @@ bool Settle(World& world, OperatorModel& leader, bool one_operator, std::string&
   Milliseconds idle{0};
   for (int round = 0; round < kMaxRounds && idle < kQuiet; ++round) {
     bool moved = world.CollectGarbage();
-    Milliseconds wait = kQuiet;
+    Milliseconds wait = kQuiet;  // at least a quarter of it: many short looks find nothing that a late one misses
     std::vector<std::string> keys, names;
     for (const auto& [key, job] : world.jobs.objects()) keys.push_back(key);
     for (const std::string& key : keys) {
@@ -83,6 +83,7 @@ bool Settle(World& world, OperatorModel& leader, bool one_operator, std::string&
     if (moved) {
       idle = Milliseconds(0);
     } else {
+      wait = std::max(wait, kQuiet / 4);
       world.Pass(wait);
       idle += wait;
     }
@@ -132,7 +133,7 @@ Outcome RunHistory(uint64_t seed, bool trace) {
   operators.emplace_back(world, "leader");
   if (world.Chance(60)) operators.emplace_back(world, "deposed");
   Outcome outcome;
-  int64_t events = 60 + world.Below(240);
+  int64_t events = 60 + world.Below(200);
   for (int64_t i = 0; i < events && outcome.violation.empty(); ++i) {
     Happen(world, operators);
     outcome.violation = CheckAlways(world, operators.size() == 1);

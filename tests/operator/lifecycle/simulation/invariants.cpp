@@ -53,6 +53,11 @@ std::string NoOverbooking(const World& world, bool claims_too) {
   for (const auto& [name, pod] : world.pods.objects()) {
     if (pod->job_uid.empty() || pod->Terminal()) continue;
     if (!pod->node.empty()) bound[pod->node] += pod->gpus;
+    // A job that is deleted takes its claim with it while its last pods may still be unknown to a lagging cache; the
+    // scheduler and the check before un-gating hold the next gang off until the garbage collector has been.
+    bool owned = std::any_of(world.jobs.objects().begin(), world.jobs.objects().end(),
+                             [&pod](const auto& job) { return job.second->meta.uid == pod->owner_uid; });
+    if (!owned) continue;
     booked[pod->pinned_node] += pod->gpus;
     podded.insert({pod->pinned_node, {pod->job_uid, pod->attempt}});
   }
