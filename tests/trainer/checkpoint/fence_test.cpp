@@ -130,6 +130,25 @@ TEST_F(FenceTest, ATakeOverBetweenAnyTwoCallsOfASaveDecidesOnce) {
   EXPECT_GT(refused, 20);
 }
 
+TEST_F(FenceTest, OfTwoTakeOversAtTheSameTimeTheNewerAttemptOwnsTheDirectory) {
+  int gave_way = 0;
+  for (int64_t k = 1;; ++k) {
+    const std::string root = temp_.path() + "/t" + std::to_string(k);
+    Interrupting fs(k, [&] { ASSERT_TRUE(TakeOver(root, second_)); });
+    const Result<TakeOverInfo> older = TakeOver(root, first_, fs);
+    if (!fs.done()) break;
+    if (!older) {
+      ++gave_way;
+      EXPECT_EQ(older.error().code, ErrorCode::kFailedPrecondition) << "call " << k << ": " << older.error().message;
+    }
+    // Whether the older one noticed in time or not, only the newer one can save.
+    EXPECT_EQ(SaveSample(root, 5, first_, 1).error().code, ErrorCode::kFailedPrecondition) << "call " << k;
+    EXPECT_TRUE(SaveSample(root, 6, second_, 1)) << "call " << k;
+    EXPECT_FALSE(TakeOver(root, first_)) << "call " << k;
+  }
+  EXPECT_GT(gave_way, 10);
+}
+
 TEST_F(FenceTest, TheSameAttemptMayTakeOverAgainAndARestartHasItsOwnDirectory) {
   ASSERT_TRUE(TakeOver(root_, first_));
   std::ofstream(StagingDirectory(root_, first_) + "/half") << "x";
