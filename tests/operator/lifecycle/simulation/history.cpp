@@ -47,11 +47,11 @@ void Happen(World& world, std::vector<OperatorModel>& operators) {
   world.Pass(Milliseconds(world.Below(2000)));
   if (world.Chance(2)) world.Pass(Milliseconds(world.Below(200'000)));
   int64_t dice = world.Below(100);
-  if (dice < 60) {
+  if (dice < 58) {
     auto& acting = operators[static_cast<size_t>(world.Below(static_cast<int64_t>(operators.size())))];
     return world.Chance(1) ? acting.Restart() : acting.Step();
   }
-  if (dice < 90) {
+  if (dice < 88) {
     if (world.Chance(20)) world.CollectGarbage();
     std::vector<std::string> names;
     for (const auto& [name, pod] : world.pods.objects()) names.push_back(name);

@@ -27,7 +27,7 @@ TEST(LifecycleSimulation, KeepsItsPromisesInEveryHistory) {
     EXPECT_GT(summary.succeeded, count / 4);
     EXPECT_GT(summary.failed, count / 20);
     EXPECT_GT(summary.attempts, count);
-    EXPECT_GT(summary.restarts, count / 4);
+    EXPECT_GT(summary.restarts, count / 8);
   }
 }
 

@@ -1,0 +1,417 @@
+#include <gmock/gmock.h>
+
+#include "operator/api/json.h"
+#include "tests/operator/lifecycle/scenario.h"
+
+namespace trainyard::lifecycle {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(Start, ClaimsBeforeItCreatesAndCreatesGated) {
+  Scenario s;
+  Decision d = s.Step();
+  EXPECT_EQ(d.status.attempt, 1);
+  ASSERT_TRUE(d.status.placement);
+  EXPECT_FALSE(d.status.started);
+  EXPECT_EQ(Scenario::Count(d, Action::Kind::kCreatePod), 1);
+  EXPECT_EQ(Scenario::Count(d, Action::Kind::kCreateService), 1);
+  EXPECT_EQ(Scenario::Count(d, Action::Kind::kUngatePod), 0);
+}
+
+TEST(Start, TakesTheGatesOffOnlyWhenAllPodsExistAndBehindAWrite) {
+  Scenario s;
+  s.in.job.spec.gpus.count = 4;
+  s.Step();
+  ASSERT_EQ(s.in.pods.size(), 2u);
+  api::PodSnapshot missing = s.in.pods.back();
+  s.in.pods.pop_back();
+  Decision d = Decide(s.in, s.options);
+  EXPECT_EQ(Scenario::Count(d, Action::Kind::kUngatePod), 0);
+  EXPECT_EQ(Scenario::Count(d, Action::Kind::kCreatePod), 1);
+  s.in.pods.push_back(missing);
+  d = s.Step();
+  EXPECT_EQ(Scenario::Count(d, Action::Kind::kUngatePod), 2);
+  EXPECT_TRUE(d.status.started);
+  EXPECT_TRUE(d.status.ungated_at);
+}
+
+TEST(Start, RunsAndThenWritesNothingMore) {
+  Scenario s;
+  s.Start();
+  EXPECT_EQ(s.Phase(), "Running");
+  EXPECT_EQ(s.status().gpus, 2);
+  EXPECT_EQ(s.ConditionReason(kReady), "True/Running");
+  std::string before = api::StatusToJson(s.status()).dump();
+  s.in.now += Milliseconds(3'600'000);
+  Decision d = s.Step();
+  EXPECT_EQ(api::StatusToJson(d.status).dump(), before);
+  EXPECT_TRUE(d.actions.empty());
+  EXPECT_TRUE(d.events.empty());
+}
+
+TEST(Start, TakesAGangBackThatIsNotScheduledInTime) {
+  Scenario s;
+  s.Steps();
+  s.in.pods[0].message = "0/2 nodes are available: 2 Insufficient memory.";
+  s.in.now += Milliseconds(121'000);
+  s.Step();
+  EXPECT_EQ(s.status().stop->reason, "Undo");
+  EXPECT_THAT(s.status().reason, HasSubstr("Insufficient memory"));
+  EXPECT_EQ(s.status().restarts.user + s.status().restarts.infrastructure, 0);
+  EXPECT_EQ(s.status().excluded_nodes.size(), 1u);
+  s.Reap();
+  s.Steps();
+  EXPECT_EQ(s.Phase(), "Placing");
+  EXPECT_FALSE(s.status().placement);
+  s.in.now += Milliseconds(2'000);
+  s.Steps();
+  EXPECT_EQ(s.status().attempt, 2);
+  EXPECT_EQ(s.status().placement->nodes[0].node, "node-1");
+}
+
+TEST(Waiting, SaysAtOnceWhatDoesNotFit) {
+  Scenario s;
+  api::PodSnapshot foreign;
+  foreign.node = "node-0";
+  foreign.phase = api::PodPhase::kRunning;
+  foreign.gpus = 1;
+  s.in.job.spec.gpus.count = 4;
+  s.in.all_pods = {foreign};
+  Decision d = Decide(s.in, s.options);
+  EXPECT_EQ(d.status.phase, api::Phase::kPlacing);
+  EXPECT_THAT(d.status.reason, HasSubstr("needs 2 nodes with 2 free Simulated GPUs each; 1 of 2"));
+  EXPECT_TRUE(d.actions.empty());
+}
+
+TEST(Waiting, NamesEveryMistakeOfTheSpec) {
+  Scenario s;
+  s.in.job.spec.training.steps = 0;
+  s.in.job.spec.gpus.min_count = 8;
+  s.in.job.spec.gpus.max_count = 4;
+  s.Step();
+  EXPECT_EQ(s.Phase(), "Pending");
+  EXPECT_EQ(s.ConditionReason(kPlanned), "False/Invalid");
+  EXPECT_THAT(s.status().reason, HasSubstr("steps"));
+  EXPECT_THAT(s.status().reason, HasSubstr("minCount"));
+}
+
+TEST(Waiting, RefusesCudaOnSimulatedNodes) {
+  Scenario s;
+  s.in.job.spec.training.device = api::DeviceKind::kCuda;
+  s.Step();
+  EXPECT_EQ(s.ConditionReason(kPlanned), "False/Impossible");
+  EXPECT_THAT(s.status().reason, HasSubstr("CUDA"));
+}
+
+TEST(PlanOnly, PlansAndStartsNothing) {
+  Scenario s;
+  s.in.job.spec.plan_only = true;
+  s.Steps();
+  EXPECT_EQ(s.Phase(), "Pending");
+  ASSERT_TRUE(s.status().plan);
+  EXPECT_EQ(s.status().plan->gpus, 2);
+  EXPECT_TRUE(s.in.pods.empty());
+}
+
+TEST(Finish, SucceedsWhenEveryTrainerExitedWithZeroAndStaysSo) {
+  Scenario s;
+  s.Start();
+  s.Exit(0, 0);
+  s.Steps();
+  EXPECT_EQ(s.Phase(), "Succeeded");
+  EXPECT_TRUE(s.status().completion_time);
+  s.in.pods.clear();
+  s.Edit();
+  s.in.job.spec.gpus.count = 4;
+  s.Steps();
+  EXPECT_EQ(s.Phase(), "Succeeded");
+  EXPECT_TRUE(s.in.pods.empty());
+}
+
+TEST(Failure, KilledRankCostsTheInfrastructureBudgetAndComesBack) {
+  Scenario s;
+  s.Start();
+  s.Exit(0, 137);
+  s.Step();
+  EXPECT_EQ(s.Phase(), "Recovering");
+  EXPECT_EQ(s.status().restarts.infrastructure, 1);
+  EXPECT_EQ(s.status().restarts.user, 0);
+  EXPECT_THAT(s.status().reason, HasSubstr("infrastructure restart 1 of 50"));
+  s.in.now += Milliseconds(1'000);
+  s.Steps();
+  EXPECT_EQ(s.status().attempt, 2);
+  EXPECT_EQ(s.in.pods.size(), 2u);  // the failed one stays for its logs
+}
+
+TEST(Failure, TheCauseIsNamedNotItsEcho) {
+  Scenario s;
+  s.in.job.spec.gpus.count = 4;
+  s.Start();
+  s.Exit(0, 6);
+  s.Step();
+  EXPECT_FALSE(s.status().stop);  // a lost peer waits a moment for the failure behind it
+  s.Exit(1, 1);
+  s.in.pods[1].termination_message = R"({"contract":1,"class":"User","message":"bug in step 3"})";
+  s.Step();
+  EXPECT_EQ(s.status().restarts.user, 1);
+  EXPECT_THAT(s.status().reason, HasSubstr("bug in step 3"));
+}
+
+TEST(Failure, ALonelyEchoIsJudgedAfterAMoment) {
+  Scenario s;
+  s.in.job.spec.gpus.count = 4;
+  s.Start();
+  s.Exit(0, 6);
+  s.Step();
+  s.in.now += Milliseconds(2'000);
+  s.Step();
+  EXPECT_EQ(s.status().restarts.infrastructure, 1);
+}
+
+TEST(Failure, ConfigurationNeverRetries) {
+  for (int code : {2, 3, 4, 8}) {
+    Scenario s;
+    s.Start();
+    s.Exit(0, code);
+    s.Steps();
+    EXPECT_EQ(s.Phase(), "Failed") << code;
+    EXPECT_EQ(s.status().attempt, 1);
+  }
+}
+
+TEST(Failure, StopsWhenTheUserBudgetIsUsedUp) {
+  Scenario s;
+  s.in.job.spec.recovery.max_user_restarts = 2;
+  for (int i = 0; i < 5 && s.Phase() != "Failed"; ++i) {
+    s.Start();
+    s.Exit(s.in.pods.size() - 1, 1);
+    s.Steps();
+    s.in.now += Milliseconds(600'000);
+  }
+  EXPECT_EQ(s.Phase(), "Failed");
+  EXPECT_EQ(s.status().attempt, 3);
+  EXPECT_EQ(s.status().restarts.user, 2);
+  EXPECT_THAT(s.status().reason, HasSubstr("all 2 user restarts are used up"));
+}
+
+TEST(Failure, BacksOffLongerEachTimeUntilItRunsWell) {
+  Scenario s;
+  std::vector<int64_t> waits;
+  for (int i = 0; i < 4; ++i) {
+    s.Start();
+    if (i == 3) s.in.now += s.options.healthy_period;
+    s.Exit(s.in.pods.size() - 1, 137);
+    s.Step();
+    waits.push_back((*s.status().retry_after - s.in.now).count());
+    s.in.now += Milliseconds(300'000);
+  }
+  EXPECT_LE(waits[0], 1000);
+  EXPECT_GT(waits[1], 999);
+  EXPECT_GT(waits[2], 1999);
+  EXPECT_LE(waits[3], 1000);
+}
+
+TEST(Failure, LostNodeIsLeftAfterItsTimeAndItsGpusStayBooked) {
+  Scenario s;
+  s.Start();
+  std::string lost = s.in.pods[0].node;
+  api::NodeSnapshot& node = lost == "node-0" ? s.in.nodes[0] : s.in.nodes[1];
+  node.ready = false;
+  node.conditions["Ready"] = "Unknown";
+  node.ready_transition_time = s.in.now;
+  s.Step();
+  EXPECT_EQ(s.Phase(), "Running");  // a short absence is no loss
+  s.in.now += Milliseconds(60'000);
+  s.Step();
+  EXPECT_EQ(s.Phase(), "Recovering");
+  EXPECT_EQ(s.ConditionReason(kReady), "False/NodeLost");
+  s.in.now += Milliseconds(1'000);
+  s.Steps();
+  EXPECT_EQ(s.status().attempt, 2);
+  EXPECT_NE(s.status().placement->nodes[0].node, lost);
+}
+
+TEST(Failure, ADrainCostsNothing) {
+  Scenario s;
+  s.Start();
+  s.in.pods[0].deleting = true;
+  s.Step();
+  EXPECT_EQ(s.Phase(), "Running");
+  s.Exit(0, 10);
+  s.Step();
+  EXPECT_EQ(s.Phase(), "Recovering");
+  EXPECT_EQ(s.status().restarts.user + s.status().restarts.infrastructure, 0);
+}
+
+TEST(Resize, StopsSavesAndComesBackAtTheNewSize) {
+  Scenario s;
+  s.Start();
+  s.Edit();
+  s.in.job.spec.gpus.count = 4;
+  Decision d = s.Step();
+  EXPECT_EQ(s.Phase(), "Resizing");
+  EXPECT_EQ(d.status.stop->reason, "Resize");
+  EXPECT_EQ(Scenario::Count(d, Action::Kind::kDeleteAllPods), 1);
+  s.Exit(0, 10);
+  s.Step();
+  EXPECT_EQ(s.status().restarts.user + s.status().restarts.infrastructure, 0);
+  s.Reap();
+  s.Start();
+  EXPECT_EQ(s.Phase(), "Running");
+  EXPECT_EQ(s.status().attempt, 2);
+  EXPECT_EQ(s.status().gpus, 4);
+}
+
+TEST(Resize, KeepsTrainingWhileThereIsNoRoom) {
+  Scenario s;
+  s.Start();
+  std::string other = s.in.pods[0].node == "node-0" ? "node-1" : "node-0";
+  s.in.other_claims = {{"someone", 1, other, 2}};
+  s.Edit();
+  s.in.job.spec.gpus.count = 4;
+  s.Steps();
+  EXPECT_EQ(s.Phase(), "Running");
+  EXPECT_FALSE(s.status().stop);
+  EXPECT_THAT(s.status().reason, HasSubstr("wants 4 GPUs: needs 2 nodes"));
+  s.in.other_claims.clear();
+  s.Step();
+  EXPECT_EQ(s.Phase(), "Resizing");
+}
+
+TEST(Resize, OtherChangesWaitForTheNextAttempt) {
+  Scenario s;
+  s.Start();
+  s.Edit();
+  s.in.job.spec.training.steps = 800;
+  s.Steps();
+  EXPECT_EQ(s.Phase(), "Running");
+  EXPECT_EQ(s.status().attempt, 1);
+  EXPECT_EQ(s.status().plan->generation, 2);
+}
+
+TEST(Elastic, StartsSmallerRatherThanNotAtAll) {
+  Scenario s;
+  s.in.job.spec.gpus = {.count = 4, .min_count = 1, .max_count = 4};
+  s.in.other_claims = {{"someone", 1, "node-1", 2}};
+  s.Start();
+  EXPECT_EQ(s.Phase(), "Running");
+  EXPECT_EQ(s.status().gpus, 2);
+  s.in.other_claims.clear();
+  s.Steps();
+  EXPECT_EQ(s.status().gpus, 2);  // not for every GPU that comes free
+  s.in.now += s.options.grow_after;
+  s.Step();
+  EXPECT_EQ(s.Phase(), "Resizing");
+}
+
+TEST(Suspend, StopsAndResumesWithoutCost) {
+  Scenario s;
+  s.Start();
+  s.Edit();
+  s.in.job.spec.suspend = true;
+  s.Step();
+  EXPECT_EQ(s.status().stop->reason, "Suspend");
+  s.Reap();
+  s.Steps();
+  EXPECT_EQ(s.Phase(), "Suspended");
+  EXPECT_EQ(s.status().gpus, 0);
+  s.Edit();
+  s.in.job.spec.suspend = false;
+  s.Start();
+  EXPECT_EQ(s.Phase(), "Running");
+  EXPECT_EQ(s.ConditionReason(kSuspended), "False/Resumed");
+  EXPECT_EQ(s.status().restarts.user + s.status().restarts.infrastructure, 0);
+}
+
+TEST(Deletion, StartsNothingNew) {
+  Scenario s;
+  s.Start();
+  s.in.job.meta.deletion_time = s.in.now;
+  s.Steps();
+  s.Reap();
+  s.Steps();
+  EXPECT_TRUE(s.in.pods.empty());
+  EXPECT_FALSE(s.status().placement);
+}
+
+TEST(Progress, IsRoundedAndNotCopiedTooOften) {
+  Scenario s;
+  s.Start();
+  s.in.progress_attempt = 1;
+  s.in.progress = api::Progress{.step = 1, .steps = 400, .loss = 5.123456789, .trainer_phase = "Training"};
+  s.Step();
+  EXPECT_EQ(s.status().progress->loss, 5.1235);
+  s.in.progress->step = 2;
+  s.in.now += Milliseconds(1'000);
+  s.Step();
+  EXPECT_EQ(s.status().progress->step, 1);
+  s.in.progress->trainer_phase = "Checkpointing";
+  s.Step();
+  EXPECT_EQ(s.status().progress->step, 2);
+  s.in.progress->step = 3;
+  s.in.now += Milliseconds(30'000);
+  s.Step();
+  EXPECT_EQ(s.status().progress->step, 3);
+  s.in.progress_attempt = 0;  // the words of another attempt
+  s.in.progress->step = 9;
+  s.in.now += Milliseconds(30'000);
+  s.Step();
+  EXPECT_EQ(s.status().progress->step, 3);
+}
+
+TEST(Progress, ResumingBeforeTheLastDurableStepIsReported) {
+  Scenario s;
+  s.Start();
+  s.in.progress_attempt = 1;
+  s.in.progress = api::Progress{.step = 300, .steps = 400, .trainer_phase = "Training", .resumed_from_step = 0};
+  s.in.checkpoint = api::CheckpointStatus{.step = 300};
+  s.Step();
+  EXPECT_EQ(s.ConditionReason(kCheckpointHealthy), "True/Resumed");
+  s.Exit(0, 137);
+  s.Step();
+  s.in.now += Milliseconds(1'000);
+  s.Start();
+  ASSERT_EQ(s.status().attempt, 2);
+  s.in.progress_attempt = 2;
+  s.in.progress->resumed_from_step = 200;
+  s.in.checkpoint->step = 400;
+  s.Step();
+  EXPECT_EQ(s.ConditionReason(kCheckpointHealthy), "False/Regressed");
+}
+
+TEST(Staleness, APodOfALaterAttemptMeansThatThisCopyIsOld) {
+  Scenario s;
+  s.Start();
+  api::PodSnapshot later = s.in.pods[0];
+  later.attempt = 2;
+  later.uid = "later";
+  s.in.pods = {later};
+  Decision d = Decide(s.in, s.options);
+  EXPECT_TRUE(d.actions.empty());
+  EXPECT_EQ(api::StatusToJson(d.status), api::StatusToJson(s.status()));
+}
+
+TEST(Staleness, APodThatIsMissingIsLookedForBeforeItIsMourned) {
+  Scenario s;
+  s.Start();
+  s.in.pods.clear();
+  s.in.all_pods.clear();
+  s.in.pods_fresh = false;
+  Decision d = Decide(s.in, s.options);
+  EXPECT_TRUE(d.refresh_pods);
+  EXPECT_EQ(api::StatusToJson(d.status), api::StatusToJson(s.status()));
+}
+
+TEST(Ownership, PodsOfOthersWithOurLabelAreNotTouched) {
+  Scenario s;
+  s.Start();
+  s.in.pods[0].owner_uid = "someone else";
+  s.in.pods[0].attempt = 0;
+  s.in.pods_fresh = true;
+  Decision d = Decide(s.in, s.options);
+  for (const Action& action : d.actions) EXPECT_NE(action.uid, s.in.pods[0].uid);
+}
+
+}  // namespace
+}  // namespace trainyard::lifecycle

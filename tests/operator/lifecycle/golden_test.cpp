@@ -1,0 +1,71 @@
+// The objects that one scenario creates, as they go to the API server. UPDATE_GOLDEN=1 rewrites the files.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "operator/cluster/snapshot.h"
+#include "operator/lifecycle/pod_builder.h"
+#include "tests/operator/lifecycle/scenario.h"
+
+namespace trainyard::lifecycle {
+namespace {
+
+void Compare(const std::string& name, const nlohmann::json& object) {
+  std::string path = std::string(TRAINYARD_SOURCE_DIR) + "/tests/golden/lifecycle/" + name + ".json";
+  std::string text = object.dump(1) + "\n";
+  if (std::getenv("UPDATE_GOLDEN") != nullptr) std::ofstream(path) << text;
+  std::ifstream file(path);
+  ASSERT_TRUE(file) << path << " is missing; UPDATE_GOLDEN=1 writes it";
+  std::stringstream golden;
+  golden << file.rdbuf();
+  EXPECT_EQ(text, golden.str()) << path << " differs; UPDATE_GOLDEN=1 rewrites it";
+}
+
+Decision FourGpus(Scenario& s) {
+  s.in.job.spec.gpus.count = 4;
+  return Decide(s.in, s.options);
+}
+
+TEST(LifecycleGolden, ServiceAndPodsOfABundledTrainer) {
+  Scenario s;
+  Decision d = FourGpus(s);
+  ASSERT_EQ(d.actions.size(), 3u);
+  Compare("service", d.actions[0].object);
+  Compare("pod_rank_1", d.actions[2].object);
+  Compare("resolved_job", nlohmann::json::parse(
+                              d.actions[1].object["metadata"]["annotations"]["trainyard.dev/job"].get<std::string>()));
+}
+
+TEST(LifecycleGolden, PodOfAUsersOwnImage) {
+  Scenario s;
+  s.in.job.spec.model = {.parameters = "125M"};
+  s.in.job.spec.image = "registry.example.com/me/finetune:1";
+  s.in.job.spec.command = {"torchrun", "train.py"};
+  s.in.job.spec.parallelism.strategy = api::Strategy::kFsdp;
+  s.in.job.spec.env = {{"NCCL_DEBUG", "INFO"}, {"WORLD_SIZE", "77"}};
+  Decision d = FourGpus(s);
+  ASSERT_EQ(d.actions.size(), 3u) << d.status.reason;
+  Compare("pod_own_image", d.actions[1].object);
+}
+
+TEST(LifecycleGolden, PodsReadBackAsTheyWereMeant) {
+  Scenario s;
+  Decision d = FourGpus(s);
+  ASSERT_EQ(d.actions.size(), 3u);
+  auto pod = cluster::PodFromJson(d.actions[2].object);
+  ASSERT_TRUE(pod) << pod.error().message;
+  EXPECT_EQ(pod->job_uid, s.in.job.meta.uid);
+  EXPECT_EQ(pod->owner_uid, s.in.job.meta.uid);
+  EXPECT_EQ(pod->attempt, 1);
+  EXPECT_EQ(pod->node_rank, 1);
+  EXPECT_TRUE(pod->gated);
+  EXPECT_FALSE(pod->foreign_gate);
+  EXPECT_EQ(pod->pinned_node, "node-1");
+  EXPECT_EQ(pod->gpus, 2);
+  for (const auto& [resource, amount] : PodResources(2, s.options)) EXPECT_EQ(pod->requests[resource], amount);
+}
+
+}  // namespace
+}  // namespace trainyard::lifecycle
