@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "operator/base/clock.h"
 #include "trainer/checkpoint/fence.h"
 #include "trainer/checkpoint/reader.h"
 #include "trainer/checkpoint/retention.h"
@@ -23,6 +24,8 @@ constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 struct Choice {
   int64_t step = 0;
   std::string path;
+  int64_t bytes = 0;       // on rank 0
+  int64_t created_ms = 0;  // on rank 0
 };
 
 Outcome<void> TakeOver(const Session& s) {
@@ -51,7 +54,7 @@ Outcome<Choice> Choose(const Session& s, int64_t below) {
   }
   const bool follow = checkpoint.resume == config::Resume::kLatest || (newest && IsOwnHistory(s, *newest));
   if (follow) {
-    if (newest) return Choice{newest->step, newest->path};
+    if (newest) return Choice{newest->step, newest->path, newest->bytes, newest->created_ms};
     if (newest.error().code == ErrorCode::kNotFound && below == kNoLimit) return Choice{};
     return Fails(ReadFailure(newest.error(), "no checkpoint can be read"));
   }
@@ -60,13 +63,16 @@ Outcome<Choice> Choose(const Session& s, int64_t below) {
   const int64_t from = checkpoint.resume == config::Resume::kStep ? checkpoint.resume_step : -1;
   Choice choice;
   if (from >= 0) {
-    choice = {from, root + "/" + checkpoint::StepDirectory(from)};
-    const auto reader = checkpoint::Reader::Open(choice.path);
-    if (!reader || below <= from) {
-      const std::string problem = reader ? "its data is damaged" : reader.error().message;
+    const auto found = checkpoint::NewestValid(root, from + 1);
+    if (!found || found->step != from || below <= from) {
+      const std::string problem = below <= from            ? "its data is damaged"
+                                  : !found                 ? found.error().message
+                                  : found->skipped.empty() ? "it is not there"
+                                                           : found->skipped.front();
       return Fails(contract::kExitCheckpoint,
                    "the checkpoint to resume from, step " + std::to_string(from) + ", cannot be read: " + problem);
     }
+    choice = {found->step, found->path, found->bytes, found->created_ms};
   }
   const auto moved = checkpoint::AbandonLater(root, from, s.env.attempt);
   if (!moved) return Fails(WriteFailure(moved.error(), "cannot move later checkpoints aside"));
@@ -117,7 +123,8 @@ Outcome<void> Restore(Session& s) {
     }
     const std::string text = s.env.rank == 0 ? std::to_string(choice.step) + " " + choice.path : "";
     const std::string agreed = BroadcastText(*s.world, text, "choice of checkpoint");
-    choice = {std::stoll(agreed), agreed.substr(agreed.find(' ') + 1)};
+    choice.step = std::stoll(agreed);
+    choice.path = agreed.substr(agreed.find(' ') + 1);
     if (choice.path.empty()) return {};
 
     Progress progress;
@@ -134,6 +141,8 @@ Outcome<void> Restore(Session& s) {
     auto& status = s.report->status();
     status.resumed_from_step = progress.step;
     status.step = progress.step;
+    status.checkpoint =
+        observe::CheckpointStatus{choice.step, choice.bytes, 0, FormatTime(TimePoint(Milliseconds(choice.created_ms)))};
     status.loss = progress.loss;
     status.initial_validation_loss = progress.initial_validation_loss;
     status.validation_loss = progress.validation_loss;

@@ -64,6 +64,7 @@ TEST_F(ResumeTest, AFinishedJobHasNothingToDo) {
   const Attempt again = RunToEnd(2, 2);
   EXPECT_TRUE(again.Steps().empty());
   EXPECT_EQ(again.StatusFile()["phase"], "Succeeded");
+  EXPECT_EQ(again.StatusFile()["checkpoint"]["step"], 10);
   EXPECT_EQ(again.StatusFile()["parameterHash"], first.StatusFile()["parameterHash"]);
   EXPECT_EQ(again.StatusFile()["validationLoss"], first.StatusFile()["validationLoss"]);
 }
