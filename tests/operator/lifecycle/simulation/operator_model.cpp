@@ -29,14 +29,20 @@ void OperatorModel::Restart() {
   world_.Trace(name_ + " restarts");
   under_way_.reset();
   written_.clear();
+  stalled_ = {};
   Sync();
 }
 
 void OperatorModel::FollowWatches() {
   auto some = [this] { return static_cast<size_t>(world_.Chance(70) ? 1000 : world_.Below(6)); };
-  if (world_.Chance(70)) jobs_.Advance(world_.jobs, some());
-  if (world_.Chance(70)) pods_.Advance(world_.pods, some());
-  if (world_.Chance(70)) nodes_.Advance(world_.nodes, some());
+  for (int64_t& left : stalled_) {
+    if (left > 0) --left;
+    if (left == 0 && world_.Chance(2)) left = world_.Below(60);  // this watch hangs for a while
+  }
+  auto follows = [this](size_t kind) { return stalled_[kind] == 0 && world_.Chance(70); };
+  if (follows(0)) jobs_.Advance(world_.jobs, some());
+  if (follows(1)) pods_.Advance(world_.pods, some());
+  if (follows(2)) nodes_.Advance(world_.nodes, some());
 }
 
 void OperatorModel::Begin(const std::string& key) {
@@ -99,7 +105,7 @@ void OperatorModel::Advance() {
       const std::string& key = r.input.job.meta.name;
       if (api::StatusToJson(r.decision.status) == api::StatusToJson(r.input.job.status)) return;
       if (!world_.WriteStatus(key, r.input.job.meta.resource_version, r.decision.status)) {
-        written_.erase(key);
+        // What was written before stays in the overlay: the cache may still show the time before that claim.
         under_way_.reset();
         return;
       }

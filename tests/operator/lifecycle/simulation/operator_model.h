@@ -2,6 +2,7 @@
 // its calls, or die. It keeps the protocol of lifecycle.h and nothing else. Thread-safety: one thread.
 #pragma once
 
+#include <array>
 #include <map>
 #include <optional>
 #include <string>
@@ -51,6 +52,7 @@ class OperatorModel {
   std::map<std::string, api::TrainingJob> written_;  // overlay: claims just written that the cache does not show yet
   std::optional<Reconcile> under_way_;
   std::optional<Milliseconds> requeue_;
+  std::array<int64_t, 3> stalled_{};  // steps for which the watches of jobs, pods and nodes still hang
 };
 
 }  // namespace trainyard::lifecycle::simulation
