@@ -161,6 +161,7 @@ class Controller::Impl {
     json object = record->object;
     object["status"] = std::move(next);
     ++status_writes_;
+    caches_.overlay().Begin(record->key, record->version);
     const Result<json> stored = cluster_.ReplaceStatus(Kind::kTrainingJob, object);
     if (!stored) {
       caches_.overlay().Drop(record->key);
@@ -171,7 +172,7 @@ class Controller::Impl {
       return Fail(stored.error());
     }
     JobPtr written = std::make_shared<const JobRecord>(MakeJobRecord(*stored));
-    caches_.overlay().Put(record->version, written);
+    caches_.overlay().Put(written);
     return written;
   }
 

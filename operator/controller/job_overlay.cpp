@@ -5,22 +5,22 @@
 
 namespace trainyard::controller {
 
-void JobOverlay::Put(const std::string& base_version, JobPtr written) {
+void JobOverlay::Begin(const cluster::ObjectKey& key, const std::string& base_version) {
   std::lock_guard lock(mutex_);
-  Entry& entry = entries_[written->key];
-  if (entry.chain.empty() || entry.chain.back() != base_version) entry.chain = {base_version};
-  entry.chain.push_back(written->version);
-  entry.written = std::move(written);
+  Entry& entry = entries_[key];
+  if (!entry.written || entry.written->version != base_version) entry = {};
+  entry.chain.push_back(base_version);
 }
 
-void JobOverlay::Observe(const cluster::ObjectKey& key, const JobPtr& cached) {
+void JobOverlay::Put(JobPtr written) {
   std::lock_guard lock(mutex_);
-  const auto found = entries_.find(key);
+  const auto found = entries_.find(written->key);
   if (found == entries_.end()) return;
-  const std::vector<std::string>& chain = found->second.chain;
-  const bool older = cached && cached->uid == found->second.written->uid &&
-                     std::find(chain.begin(), chain.end() - 1, cached->version) != chain.end() - 1;
-  if (!older) entries_.erase(found);
+  if (found->second.overtaken) {
+    entries_.erase(found);
+  } else {
+    found->second.written = std::move(written);
+  }
 }
 
 void JobOverlay::Drop(const cluster::ObjectKey& key) {
@@ -28,10 +28,27 @@ void JobOverlay::Drop(const cluster::ObjectKey& key) {
   entries_.erase(key);
 }
 
+void JobOverlay::Observe(const cluster::ObjectKey& key, const JobPtr& cached) {
+  std::lock_guard lock(mutex_);
+  const auto found = entries_.find(key);
+  if (found == entries_.end()) return;
+  Entry& entry = found->second;
+  const bool older = cached && std::find(entry.chain.begin(), entry.chain.end(), cached->version) != entry.chain.end();
+  if (older) return;
+  // A write on top of the last one may be under way: only its answer may forget this entry.
+  const bool under_way = !entry.written || entry.chain.back() == entry.written->version;
+  if (under_way) {
+    entry.overtaken = true;
+  } else {
+    entries_.erase(found);
+  }
+}
+
 JobPtr JobOverlay::Latest(const cluster::ObjectKey& key, const JobPtr& cached) const {
   std::lock_guard lock(mutex_);
   const auto found = entries_.find(key);
-  return found == entries_.end() ? cached : found->second.written;
+  const bool newer = found != entries_.end() && found->second.written && !found->second.overtaken;
+  return newer ? found->second.written : cached;
 }
 
 }  // namespace trainyard::controller

@@ -1,11 +1,13 @@
 // Jobs as we just wrote them, for as long as the cache still shows older versions: the next decision must see the claim
 // that the last one made. Resource versions are opaque, so what is older is known by remembering the chain of versions
 // that each write stood on; whatever the cache brings outside that chain is newer, since the server refuses a write
-// that does not stand on the latest version. Thread-safety: all members from any thread.
+// that does not stand on the latest version. The cache may bring a write before its answer arrives, hence Begin().
+// Thread-safety: all members from any thread; one write per job at a time.
 #pragma once
 
 #include <map>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "operator/controller/job_record.h"
@@ -14,19 +16,22 @@ namespace trainyard::controller {
 
 class JobOverlay {
  public:
-  // `written` is what the server stored when it accepted a write that stood on `base_version`.
-  void Put(const std::string& base_version, JobPtr written);
-  // The cache has brought this version; null: the job is gone. To be called for every change.
-  void Observe(const cluster::ObjectKey& key, const JobPtr& cached);
-  // What was written is not the latest any more (a write met a conflict).
+  // A write that stands on `base_version` is about to be sent. Put() or Drop() must follow.
+  void Begin(const cluster::ObjectKey& key, const std::string& base_version);
+  // The write was accepted, and this is what the server stored.
+  void Put(JobPtr written);
+  // The write was refused: what is known here may be old.
   void Drop(const cluster::ObjectKey& key);
-  // The written job if there is one, else `cached`.
+  // The cache has brought this version; null: the job is gone. To be called for every change, after the cache has it.
+  void Observe(const cluster::ObjectKey& key, const JobPtr& cached);
+  // The written job if the cache does not have it yet, else `cached`.
   JobPtr Latest(const cluster::ObjectKey& key, const JobPtr& cached) const;
 
  private:
   struct Entry {
-    std::vector<std::string> chain;  // versions up to the written one, oldest first
-    JobPtr written;
+    std::vector<std::string> chain;  // versions that writes stood on, oldest first
+    JobPtr written;                  // null while the first write is under way
+    bool overtaken = false;          // the cache has brought something newer than the chain
   };
   mutable std::mutex mutex_;  // guards entries_
   std::map<cluster::ObjectKey, Entry> entries_;

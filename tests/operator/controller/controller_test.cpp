@@ -1,0 +1,356 @@
+// The controller with the real lifecycle over a local cluster whose pods are small shell programs.
+#include "operator/controller/controller.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "operator/cluster/snapshot.h"
+#include "operator/local/local_cluster.h"
+#include "trainer/contract/contract.h"
+
+namespace trainyard::controller {
+namespace {
+
+using cluster::Kind;
+using nlohmann::json;
+
+constexpr Milliseconds kPatience{60'000};
+// Runs until it is told to stop, and then stops as the contract says.
+constexpr const char* kRunUntilStopped = "trap 'exit 10' TERM; sleep 1000 & wait";
+
+class ControllerTest : public testing::Test {
+ protected:
+  ControllerTest() {
+    std::string directory = (std::filesystem::temp_directory_path() / "trainyard-controller-XXXXXX").string();
+    EXPECT_NE(mkdtemp(directory.data()), nullptr);
+    directory_ = directory;
+  }
+  ~ControllerTest() override {
+    controller_.reset();
+    cluster_.reset();
+    std::filesystem::remove_all(directory_);
+  }
+
+  void StartCluster(int nodes, int64_t gpus_per_node) {
+    local::LocalOptions options;
+    options.state_dir = directory_ / "state";
+    options.nodes = nodes;
+    options.gpus_per_node = gpus_per_node;
+    options.gpu_memory_mib = 80 << 10;
+    auto started = local::LocalCluster::Start(options);
+    ASSERT_TRUE(started.has_value()) << started.error().message;
+    cluster_ = *std::move(started);
+    progress_ = std::make_unique<local::LocalProgressSource>(*cluster_);
+    StartController();
+  }
+  void StartController() {
+    ControllerOptions options;
+    options.lifecycle.backoff = {Milliseconds(10), Milliseconds(50)};
+    options.lifecycle.pod_termination_timeout = Milliseconds(100);
+    options.lifecycle.progress_interval = Milliseconds(50);
+    options.lifecycle.placement_retry = Milliseconds(2'000);
+    controller_ = std::make_unique<Controller>(*cluster_, *progress_, clock_, options);
+    const Status started = controller_->Start();
+    ASSERT_TRUE(started.has_value()) << started.error().message;
+  }
+
+  static json Job(const std::string& name, int gpus, const std::string& script) {
+    return {{"metadata", {{"namespace", "default"}, {"name", name}}},
+            {"spec",
+             {{"model", {{"parameters", "125M"}}},
+              {"parallelism", {{"strategy", "FSDP"}}},
+              {"gpus", {{"count", gpus}}},
+              {"image", "me/it:1"},
+              {"command", {"/bin/sh", "-c", script}}}}};
+  }
+  json Create(const json& job) {
+    Result<json> created = cluster_->Create(Kind::kTrainingJob, job);
+    EXPECT_TRUE(created.has_value()) << created.error().message;
+    return created ? *created : json::object();
+  }
+  void Patch(const std::string& name, const json& spec) {
+    const Result<json> patched =
+        cluster_->Patch(Kind::kTrainingJob, {"default", name}, cluster::PatchType::kMerge, {{"spec", spec}}, false);
+    ASSERT_TRUE(patched.has_value()) << patched.error().message;
+  }
+  // Waits until `condition` holds of the newest state of `name` (null: gone), looking again after each change.
+  json Await(Kind kind, const std::string& name, const std::function<bool(const json&)>& condition) {
+    const std::string start = cluster_->List(kind, {})->resource_version;
+    const Result<json> first = cluster_->Get(kind, {"default", name});
+    json now = first ? *first : json();
+    auto watch = cluster_->Watch(kind, {"", "", start});
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    while (!condition(now)) {
+      const auto left = std::chrono::ceil<Milliseconds>(deadline - std::chrono::steady_clock::now());
+      const auto event = (*watch)->Next(std::max(left, Milliseconds(0)));
+      if (!event || left.count() <= 0) {
+        ADD_FAILURE() << name << " did not get there: " << now.dump(1) << Pods();
+        return now;
+      }
+      if (!event->has_value() || cluster::KeyOf(*(*event)->object).name != name) continue;
+      now = (*event)->type == cluster::WatchEvent::Type::kDeleted ? json() : *(*event)->object;
+    }
+    return now;
+  }
+  static std::string PhaseOf(const json& job) {
+    return job.is_object() && job.contains("status") ? job["status"].value("phase", "") : "";
+  }
+  static int64_t AttemptOf(const json& job) {
+    return job.is_object() && job.contains("status") ? job["status"].value("attempt", 0) : 0;
+  }
+  json AwaitPhase(const std::string& name, const std::string& phase, int64_t attempt = 0) {
+    return Await(Kind::kTrainingJob, name,
+                 [&](const json& job) { return PhaseOf(job) == phase && (attempt == 0 || AttemptOf(job) == attempt); });
+  }
+  std::vector<cluster::Object> Items(Kind kind) { return cluster_->List(kind, {})->items; }
+  std::vector<api::PodSnapshot> PodsOf(const std::string& job_uid) {
+    std::vector<api::PodSnapshot> pods;
+    const auto list = cluster_->List(Kind::kPod, {"default", "trainyard.dev/job-uid=" + job_uid});
+    for (const auto& object : list->items) pods.push_back(*cluster::PodFromJson(*object));
+    return pods;
+  }
+  std::string Pods() {
+    std::string text;
+    for (const auto& object : Items(Kind::kPod)) text += "\n" + object->dump();
+    return text;
+  }
+  std::vector<std::string> EventReasons() {
+    std::vector<std::string> reasons;
+    for (const auto& event : Items(Kind::kEvent)) reasons.push_back((*event)["reason"]);
+    return reasons;
+  }
+  // No pod of the namespace is left.
+  void AwaitNoPods() {
+    const auto list = cluster_->List(Kind::kPod, {});
+    auto watch = cluster_->Watch(Kind::kPod, {"", "", list->resource_version});
+    std::set<std::string> left;
+    for (const auto& pod : list->items) left.insert(cluster::UidOf(*pod));
+    while (!left.empty()) {
+      const auto event = (*watch)->Next(kPatience);
+      ASSERT_TRUE(event.has_value() && event->has_value()) << Pods();
+      if ((*event)->type == cluster::WatchEvent::Type::kDeleted) left.erase(cluster::UidOf(*(*event)->object));
+    }
+  }
+
+  std::filesystem::path directory_;
+  const RealClock clock_;
+  std::unique_ptr<local::LocalCluster> cluster_;
+  std::unique_ptr<local::LocalProgressSource> progress_;
+  std::unique_ptr<Controller> controller_;
+};
+
+TEST_F(ControllerTest, RunsAJobToSuccess) {
+  StartCluster(2, 2);
+  const json job = Create(Job("a", 4, "echo $WORLD_SIZE $NODE_RANK $NPROC_PER_NODE"));
+  const json done = AwaitPhase("a", "Succeeded");
+  EXPECT_EQ(done["status"]["attempt"], 1);
+  EXPECT_EQ(done["status"]["placement"]["nodes"].size(), 2u) << done.dump(1);
+  const std::vector<api::PodSnapshot> pods = PodsOf(cluster::UidOf(job));
+  ASSERT_EQ(pods.size(), 2u);
+  for (const api::PodSnapshot& pod : pods) {
+    EXPECT_EQ(pod.owner_uid, cluster::UidOf(job));
+    EXPECT_EQ(pod.node, pod.pinned_node);
+    std::ifstream log(cluster_->PodLog(pod.name));
+    std::string line;
+    std::getline(log, line);
+    EXPECT_EQ(line, "4 " + std::to_string(pod.node_rank) + " 2");
+  }
+  EXPECT_EQ(done["spec"], job["spec"]) << "the operator never writes spec";
+  EXPECT_THAT(EventReasons(), testing::Not(testing::IsEmpty()));
+}
+
+TEST_F(ControllerTest, FinishedJobsCauseNoMoreWrites) {
+  StartCluster(1, 1);
+  Create(Job("a", 1, "true"));
+  AwaitPhase("a", "Succeeded");
+  Create(Job("b", 1, "true"));
+  const json done = AwaitPhase("b", "Succeeded");
+  controller_.reset();
+  const std::string before = cluster_->List(Kind::kTrainingJob, {})->resource_version;
+  StartController();
+  Create(Job("c", 1, "true"));
+  AwaitPhase("c", "Succeeded");
+  auto watch = cluster_->Watch(Kind::kTrainingJob, {"", "", before});
+  while (true) {
+    const auto event = (*watch)->Next(kPatience);
+    ASSERT_TRUE(event.has_value() && event->has_value());
+    EXPECT_EQ(cluster::KeyOf(*(*event)->object).name, "c");
+    if (PhaseOf(*(*event)->object) == "Succeeded") break;
+  }
+}
+
+TEST_F(ControllerTest, AFailedAttemptIsFollowedByAnother) {
+  StartCluster(1, 2);
+  Create(Job("a", 2, "[ $TRAINYARD_ATTEMPT -ge 3 ] || exit 1"));
+  const json done = AwaitPhase("a", "Succeeded");
+  EXPECT_EQ(done["status"]["attempt"], 3);
+  EXPECT_EQ(done["status"]["restarts"]["user"], 2);
+}
+
+TEST_F(ControllerTest, AConfigurationErrorIsNotRetried) {
+  StartCluster(1, 1);
+  Create(Job("a", 1,
+             "printf '{\"contract\":1,\"class\":\"Configuration\",\"rank\":0,\"exitCode\":2,\"message\":"
+             "\"no such field\"}' > $TRAINYARD_TERMINATION_LOG; exit 2"));
+  const json done = AwaitPhase("a", "Failed");
+  EXPECT_EQ(done["status"]["attempt"], 1);
+  EXPECT_NE(done["status"]["reason"].get<std::string>().find("no such field"), std::string::npos)
+      << done["status"]["reason"];
+}
+
+TEST_F(ControllerTest, ResizesARunningJob) {
+  StartCluster(2, 2);
+  const json job = Create(Job("a", 2, kRunUntilStopped));
+  AwaitPhase("a", "Running");
+  Patch("a", {{"gpus", {{"count", 4}}}});
+  const json resized = AwaitPhase("a", "Running", 2);
+  EXPECT_EQ(resized["status"]["gpus"], 4);
+  int64_t gpus = 0;
+  for (const api::PodSnapshot& pod : PodsOf(cluster::UidOf(job))) {
+    if (pod.attempt == 2) gpus += pod.gpus;
+  }
+  EXPECT_EQ(gpus, 4);
+  EXPECT_EQ(resized["status"].value("/restarts/user"_json_pointer, 0), 0) << "a resize costs no budget";
+}
+
+TEST_F(ControllerTest, SuspendsAndResumes) {
+  StartCluster(1, 1);
+  Create(Job("a", 1, kRunUntilStopped));
+  AwaitPhase("a", "Running");
+  Patch("a", {{"suspend", true}});
+  AwaitPhase("a", "Suspended");
+  AwaitNoPods();
+  Patch("a", {{"suspend", false}});
+  AwaitPhase("a", "Running", 2);
+}
+
+TEST_F(ControllerTest, MovesAwayFromADeadNode) {
+  StartCluster(2, 1);
+  Create(Job("a", 1, kRunUntilStopped));
+  const json running = AwaitPhase("a", "Running");
+  const std::string node = running["status"]["placement"]["nodes"][0]["node"];
+  ASSERT_TRUE(cluster_->KillNode(node).has_value());
+  const json moved = AwaitPhase("a", "Running", 2);
+  EXPECT_NE(moved["status"]["placement"]["nodes"][0]["node"], node);
+  EXPECT_EQ(moved["status"].value("/restarts/user"_json_pointer, 0), 0);
+}
+
+TEST_F(ControllerTest, ADeletedJobLeavesNothing) {
+  StartCluster(2, 1);
+  Create(Job("a", 2, kRunUntilStopped));
+  AwaitPhase("a", "Running");
+  ASSERT_TRUE(cluster_->Delete(Kind::kTrainingJob, {"default", "a"}, {}).has_value());
+  AwaitNoPods();
+  EXPECT_THAT(Items(Kind::kService), testing::IsEmpty());
+}
+
+TEST_F(ControllerTest, ThirtyOfThirtyTwoKilledPodsMakeOneNewAttempt) {
+  StartCluster(32, 1);
+  const json job = Create(Job("a", 32, "echo $$$$ > $TRAINYARD_RUN_DIR/pid; trap 'exit 10' TERM; sleep 1000 & wait"));
+  AwaitPhase("a", "Running");
+  int killed = 0;
+  for (const api::PodSnapshot& pod : PodsOf(cluster::UidOf(job))) {
+    if (killed == 30) break;
+    Await(Kind::kPod, pod.name,
+          [&](const json& now) { return cluster::PodFromJson(now)->phase == api::PodPhase::kRunning; });
+    std::ifstream file(cluster_->PodDirectory(pod.name) / "run" / "pid");
+    pid_t pid = 0;
+    while (!(file >> pid)) file = std::ifstream(cluster_->PodDirectory(pod.name) / "run" / "pid");
+    ASSERT_EQ(kill(pid, SIGKILL), 0);
+    ++killed;
+  }
+  ASSERT_EQ(killed, 30);
+  const json again =
+      Await(Kind::kTrainingJob, "a", [](const json& now) { return PhaseOf(now) == "Running" && AttemptOf(now) >= 2; });
+  EXPECT_EQ(AttemptOf(again), 2) << "one failure, one new attempt";
+  std::set<int64_t> ranks;
+  for (const api::PodSnapshot& pod : PodsOf(cluster::UidOf(job))) {
+    EXPECT_TRUE(pod.attempt == 2 || pod.Terminal()) << pod.name << " is left of an earlier attempt";
+    if (pod.attempt == 2) ranks.insert(pod.node_rank);
+  }
+  EXPECT_EQ(ranks.size(), 32u);
+}
+
+TEST_F(ControllerTest, ANewControllerGoesOnWhereTheOldOneStopped) {
+  StartCluster(4, 1);
+  const std::string go = (directory_ / "go").string();
+  const json job = Create(Job("a", 4, "while [ ! -e " + go + " ]; do sleep 0.05; done"));
+  // Kill the controller at another point of the start each time; attempts must not multiply.
+  for (const char* phase : {"Placing", "Starting", "Running"}) {
+    Await(Kind::kTrainingJob, "a", [&](const json& now) { return PhaseOf(now) == phase || PhaseOf(now) == "Running"; });
+    controller_.reset();
+    StartController();
+  }
+  AwaitPhase("a", "Running");
+  controller_.reset();
+  std::ofstream(go) << "go";
+  for (const api::PodSnapshot& pod : PodsOf(cluster::UidOf(job))) {
+    Await(Kind::kPod, pod.name, [](const json& now) { return cluster::PodFromJson(now)->Terminal(); });
+  }
+  StartController();
+  EXPECT_EQ(AttemptOf(AwaitPhase("a", "Succeeded")), 1);
+  EXPECT_EQ(PodsOf(cluster::UidOf(job)).size(), 4u);
+}
+
+TEST_F(ControllerTest, AMalformedJobStopsNobody) {
+  StartCluster(1, 1);
+  json bad = Job("bad", 1, "true");
+  bad["spec"]["colour"] = "blue";
+  Create(bad);
+  json worse = Job("worse", 1, "true");
+  worse["spec"] = {{"model", 5}};
+  Create(worse);
+  Create(Job("good", 1, "true"));
+  AwaitPhase("good", "Succeeded");
+  const json told = Await(Kind::kTrainingJob, "bad", [](const json& now) {
+    return now.contains("status") && now["status"].contains("conditions");
+  });
+  EXPECT_EQ(told["status"]["conditions"][0]["type"], "Planned");
+  EXPECT_EQ(told["status"]["conditions"][0]["status"], "False");
+  EXPECT_NE(told["status"]["reason"].get<std::string>().find("colour"), std::string::npos);
+  // It can be mended.
+  Patch("bad", {{"colour", nullptr}});
+  AwaitPhase("bad", "Succeeded");
+}
+
+TEST_F(ControllerTest, JobsTakeTurnsWhenGpusAreFew) {
+  StartCluster(2, 1);
+  constexpr int kJobs = 6;
+  for (int i = 0; i < kJobs; ++i) Create(Job("j" + std::to_string(i), 2, "sleep 0.1"));
+  for (int i = 0; i < kJobs; ++i) EXPECT_EQ(AttemptOf(AwaitPhase("j" + std::to_string(i), "Succeeded")), 1);
+  // Two gangs of two never held the two nodes at once: every pod was bound without waiting for room.
+  for (const auto& event : Items(Kind::kEvent)) EXPECT_NE((*event)["reason"], "Unschedulable");
+}
+
+TEST_F(ControllerTest, AJobThatDoesNotFitSaysSoAndHoldsNothing) {
+  StartCluster(1, 2);
+  const json job = Create(Job("a", 64, "true"));
+  const json told = Await(Kind::kTrainingJob, "a", [](const json& now) {
+    return now.contains("status") && !now["status"].value("reason", "").empty();
+  });
+  EXPECT_THAT(PodsOf(cluster::UidOf(job)), testing::IsEmpty());
+  EXPECT_NE(told["status"]["reason"].get<std::string>().find("2 GPUs free"), std::string::npos)
+      << told["status"]["reason"];
+}
+
+TEST_F(ControllerTest, ReportsTheProgressOfRankZero) {
+  StartCluster(1, 1);
+  Create(Job("a", 1,
+             "printf '{\"contract\":1,\"jobUid\":\"%s\",\"attempt\":%s,\"phase\":\"Training\",\"step\":7,"
+             "\"steps\":9,\"loss\":2.5}' $TRAINYARD_JOB_UID $TRAINYARD_ATTEMPT > $TRAINYARD_RUN_DIR/status.json; "
+             "sleep 1000 & wait"));
+  const json job = Await(Kind::kTrainingJob, "a",
+                         [](const json& now) { return now.contains("status") && now["status"].contains("progress"); });
+  EXPECT_EQ(job["status"]["progress"]["step"], 7);
+  EXPECT_EQ(job["status"]["progress"]["loss"], 2.5);
+}
+
+}  // namespace
+}  // namespace trainyard::controller
