@@ -61,7 +61,7 @@ class Takeover {
   }
 
   // The order of the steps makes it safe against another TakeOver at the same time: both publish their claim first and
-  // look for a newer one afterwards, so at least the older one sees the other and gives way.
+  // look for a newer one last, so at least the older one sees the other and gives way.
   Result<TakeOverInfo> Run() {
     if (Status s = MakeDirectories(); !s) return Fail(s.error());
     if (Status s = Publish(); !s) return Fail(s.error());
@@ -114,8 +114,7 @@ class Takeover {
     // Refused before it leaves a trace.
     if (Status s = RefuseIfNewer(); !s) return s;
     if (Status s = WriteWholeFile(fs_, owners_ + "/" + mine_.FileName(), ""); !s) return s;
-    if (Status s = fs_.SyncDirectory(owners_); !s) return s;
-    return RefuseIfNewer();
+    return fs_.SyncDirectory(owners_);
   }
 
   Status RefuseIfNewer() {

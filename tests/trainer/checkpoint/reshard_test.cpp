@@ -18,11 +18,12 @@ namespace {
 const Fence kFence{"uid", 1, 0};
 constexpr int kWorlds[] = {1, 2, 3, 4, 8};
 
-// Uneven rows, fewer rows than ranks, one row, none, one to three dimensions, a scalar, and one of several hash blocks.
+// Uneven rows, fewer rows than ranks, one row, none, one to three dimensions, a scalar, and large ones after small
+// ones.
 const std::vector<SampleTensor> kShapes = {
-    {"even.weight", {16, 8}}, {"uneven.weight", {17, 3}},  {"few.weight", {3, 11}}, {"one.weight", {1, 7}},
-    {"bias", {13}},           {"tiny.bias", {2}},          {"empty", {0, 4}},       {"cube", {5, 3, 2}},
-    {"scalar", {}},           {"large.weight", {101, 257}}};
+    {"even.weight", {16, 8}}, {"uneven.weight", {17, 3}},   {"few.weight", {3, 11}}, {"one.weight", {1, 7}},
+    {"bias", {13}},           {"tiny.bias", {2}},           {"empty", {0, 4}},       {"cube", {5, 3, 2}},
+    {"scalar", {}},           {"large.weight", {101, 257}}, {"small.bias", {9}},     {"larger.weight", {600, 257}}};
 
 TEST(Reshard, EveryWorldSizeLoadsWhatEveryOtherSaved) {
   TempDirectory temp;
