@@ -87,6 +87,7 @@ void ReportRunning(Context& c) {
     c.Say("Normal", "Running", attempt + " runs on " + what);
   }
   c.SetPhase(api::Phase::kRunning, "training on " + what + (c.note.empty() ? "" : "; " + c.note));
+  c.Requeue(c.opt.progress_interval);  // progress is not watched: someone has to look
 }
 
 }  // namespace

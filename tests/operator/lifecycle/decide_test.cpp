@@ -360,6 +360,22 @@ TEST(Progress, IsRoundedAndNotCopiedTooOften) {
   EXPECT_EQ(s.status().progress->step, 3);
 }
 
+TEST(Progress, IsLookedForAsLongAsTheGangRuns) {
+  Scenario s;
+  s.Start();
+  s.in.progress = api::Progress{.step = 1, .steps = 400, .trainer_phase = "Training"};
+  s.in.progress_attempt = 1;
+  s.Steps();
+  // Nothing has changed since: still someone looks again within the interval.
+  Decision d = s.Step();
+  ASSERT_TRUE(d.requeue_after.has_value());
+  EXPECT_LE(*d.requeue_after, s.options.progress_interval);
+  s.in.now += s.options.progress_interval;
+  s.in.progress->step = 9;
+  s.Steps();
+  EXPECT_EQ(s.status().progress->step, 9);
+}
+
 TEST(Progress, ResumingBeforeTheLastDurableStepIsReported) {
   Scenario s;
   s.Start();
