@@ -79,7 +79,7 @@ status, progress = job["status"], job["status"]["progress"]
 checkpoints = sorted((directory / "volumes/checkpoints/quickstart").glob("step-*"))
 before, after = progress["initialValidationLoss"], progress["validationLoss"]
 print(f"\n{status['phase']}: step {progress['step']} of {progress['steps']}, held-out loss {before:.2f} -> {after:.2f} "
-      f"(unigram {unigram:.2f}), resized 2 -> {status['gpus']} ranks at step {progress['resumedFromStep']}, "
+      f"(unigram {unigram:.2f}), resized 2 -> {status['plan']['gpus']} ranks at step {progress['resumedFromStep']}, "
       f"{len(checkpoints)} checkpoints verified")
 if status["phase"] != "Succeeded" or after > unigram - 0.5 or len(checkpoints) < 4:
     sys.exit("quickstart: the job did not reach what it should: see the line above")

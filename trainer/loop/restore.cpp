@@ -44,6 +44,14 @@ bool IsOwnHistory(const Session& s, const checkpoint::CheckpointInfo& newest) {
   return reader->train_state()["resume"] == ResumeDirective(*s.job.checkpoint);
 }
 
+// Moves later checkpoints out of the way of what training will write from `step` on.
+Outcome<void> SetAside(const Session& s, int64_t step) {
+  const auto moved = checkpoint::AbandonLater(s.CheckpointRoot(), step, s.env.attempt);
+  if (!moved) return Fails(WriteFailure(moved.error(), "cannot move later checkpoints aside"));
+  for (const int64_t later : *moved) observe::Info(c10::str("moved the checkpoint of step ", later, " aside"));
+  return {};
+}
+
 // On rank 0. `below`: checkpoints of this step and later were found to be damaged.
 Outcome<Choice> Choose(const Session& s, int64_t below) {
   const config::Checkpoint& checkpoint = *s.job.checkpoint;
@@ -74,10 +82,14 @@ Outcome<Choice> Choose(const Session& s, int64_t below) {
     }
     choice = {found->step, found->path, found->bytes, found->created_ms};
   }
-  const auto moved = checkpoint::AbandonLater(root, from, s.env.attempt);
-  if (!moved) return Fails(WriteFailure(moved.error(), "cannot move later checkpoints aside"));
-  for (const int64_t step : *moved) observe::Info(c10::str("moved the checkpoint of step ", step, " aside"));
+  if (auto aside = SetAside(s, from); !aside) return Fails(aside.error());
   return choice;
+}
+
+// Said aloud: a start from zero where a checkpoint was expected must be seen.
+Outcome<void> FromTheBeginning(Session& s) {
+  s.report->status().resumed_from_step = 0;
+  return {};
 }
 
 // What became of reading on one rank.
@@ -109,7 +121,7 @@ Outcome<Read> ReadShards(Session& s, const Choice& choice, Progress& progress) {
 }  // namespace
 
 Outcome<void> Restore(Session& s) {
-  if (!s.job.checkpoint) return {};
+  if (!s.job.checkpoint) return FromTheBeginning(s);
   s.report->Phase(contract::phase::kRestoring);
   if (s.env.rank == 0) {
     if (auto taken = TakeOver(s); !taken) return taken;
@@ -125,7 +137,7 @@ Outcome<void> Restore(Session& s) {
     const std::string agreed = BroadcastText(*s.world, text, "choice of checkpoint");
     choice.step = std::stoll(agreed);
     choice.path = agreed.substr(agreed.find(' ') + 1);
-    if (choice.path.empty()) return {};
+    if (choice.path.empty()) return FromTheBeginning(s);
 
     Progress progress;
     const auto read = ReadShards(s, choice, progress);
@@ -135,6 +147,9 @@ Outcome<void> Restore(Session& s) {
     if (damaged[0] > 0) {
       below = choice.step;
       continue;
+    }
+    if (s.env.rank == 0 && below != kNoLimit) {
+      if (auto aside = SetAside(s, choice.step); !aside) return aside;
     }
     s.engine->OnLoaded();
     s.progress = progress;

@@ -18,7 +18,7 @@ namespace {
 // Old checkpoints that cannot be removed cost space, not the job.
 void PruneOld(const Session& s) {
   if (s.job.checkpoint->keep_last <= 0) return;
-  const auto pruned = checkpoint::Prune(s.CheckpointRoot(), s.job.checkpoint->keep_last);
+  const auto pruned = checkpoint::Prune(s.CheckpointRoot(), s.job.checkpoint->keep_last, {s.progress.step});
   if (!pruned) observe::Warn("old checkpoints stay: " + pruned.error().message);
 }
 

@@ -91,6 +91,7 @@ void Narrator::SeePlan(const api::TrainingJob& job, std::vector<StoryEvent>& out
 void Narrator::SeePhase(const api::TrainingJob& job, std::vector<StoryEvent>& out) {
   const api::JobStatus& s = job.status;
   if (seen_ && s.phase == last_.phase && s.reason == last_.reason) return;
+  if (s.phase == api::Phase::kPending && s.reason.empty()) return;  // nobody has looked at the job yet
   std::string text(api::ToString(s.phase));
   if (!s.reason.empty()) text += ": " + s.reason;
   out.push_back({"phase",
@@ -101,9 +102,9 @@ void Narrator::SeePhase(const api::TrainingJob& job, std::vector<StoryEvent>& ou
 void Narrator::SeeResize(const api::TrainingJob& job, std::vector<StoryEvent>& out) {
   const api::JobStatus& s = job.status;
   // Progress of an attempt speaks for it only once it says where it started, or there was none before.
-  if (!Trains(s) || s.attempt == trained_attempt_) return;
+  if (!Trains(s) || s.attempt == trained_attempt_ || !s.progress->resumed_from_step) return;
   if (trained_gpus_ != 0 && trained_gpus_ != s.gpus) {
-    const Resize resize{trained_gpus_, s.gpus, s.progress->resumed_from_step.value_or(0)};
+    const Resize resize{trained_gpus_, s.gpus, *s.progress->resumed_from_step};
     resizes_.push_back(resize);
     out.push_back({"resize",
                    "resized " + std::to_string(resize.from) + " -> " + Gpus(resize.to) + " at step " +

@@ -98,6 +98,9 @@ TEST_F(ExitTest, DamagedCheckpointGivesWayToAnOlderOneAndIsNamed) {
   Attempt again = RunToEnd(2, 2);
   EXPECT_EQ(again.StatusFile()["resumedFromStep"], 20);
   EXPECT_THAT(again.process->Log(), AllOf(HasSubstr("damaged checkpoint"), HasSubstr("model/shard-")));
+  // The damaged one is out of the way of retention, and a good one has taken its place.
+  EXPECT_TRUE(std::filesystem::exists(CheckpointRoot() + "/abandoned-2/" + checkpoint::StepDirectory(30)));
+  EXPECT_TRUE(std::filesystem::exists(CheckpointRoot() + "/" + checkpoint::StepDirectory(30)));
   for (const int64_t step : {10, 20, 30}) flip(step);
   Expect(contract::kExitCheckpoint, "Configuration", HasSubstr("checkpoint"), 3);
 }
