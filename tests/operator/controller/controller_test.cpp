@@ -2,6 +2,7 @@
 #include "operator/controller/controller.h"
 
 #include <signal.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -253,20 +254,15 @@ TEST_F(ControllerTest, ADeletedJobLeavesNothing) {
 
 TEST_F(ControllerTest, ThirtyOfThirtyTwoKilledPodsMakeOneNewAttempt) {
   StartCluster(32, 1);
-  const json job = Create(Job("a", 32, "echo $$$$ > $TRAINYARD_RUN_DIR/pid; trap 'exit 10' TERM; sleep 1000 & wait"));
+  // Each pod tells its process number through one pipe.
+  const std::string path = (directory_ / "pids").string();
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  std::fstream pipe(path, std::ios::in | std::ios::out);
+  const json job = Create(Job("a", 32, "echo $$$$ > " + path + "; trap 'exit 10' TERM; sleep 1000 & wait"));
   AwaitPhase("a", "Running");
-  int killed = 0;
-  for (const api::PodSnapshot& pod : PodsOf(cluster::UidOf(job))) {
-    if (killed == 30) break;
-    Await(Kind::kPod, pod.name,
-          [&](const json& now) { return cluster::PodFromJson(now)->phase == api::PodPhase::kRunning; });
-    std::ifstream file(cluster_->PodDirectory(pod.name) / "run" / "pid");
-    pid_t pid = 0;
-    while (!(file >> pid)) file = std::ifstream(cluster_->PodDirectory(pod.name) / "run" / "pid");
-    ASSERT_EQ(kill(pid, SIGKILL), 0);
-    ++killed;
-  }
-  ASSERT_EQ(killed, 30);
+  std::vector<pid_t> pids(32);
+  for (pid_t& pid : pids) ASSERT_TRUE(pipe >> pid);
+  for (size_t i = 0; i < 30; ++i) EXPECT_EQ(kill(pids[i], SIGKILL), 0);
   const json again =
       Await(Kind::kTrainingJob, "a", [](const json& now) { return PhaseOf(now) == "Running" && AttemptOf(now) >= 2; });
   EXPECT_EQ(AttemptOf(again), 2) << "one failure, one new attempt";
