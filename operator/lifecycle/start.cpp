@@ -38,7 +38,7 @@ std::string Obstacle(Context& c) {
 
 void Ungate(Context& c) {
   // The new value makes this a real write, so that nobody with an older copy of the job can take gates off.
-  c.s.ungated_at = c.in.now;  // the fence
+  c.s.ungated_at = c.in.now;
   for (const api::PodSnapshot* pod : c.ranks) {
     if (pod->gated && !pod->deleting) c.Act(Action::Kind::kUngatePod, pod->name, pod->uid);
   }

@@ -36,6 +36,22 @@ TEST(Start, TakesTheGatesOffOnlyWhenAllPodsExistAndBehindAWrite) {
   EXPECT_TRUE(d.status.ungated_at);
 }
 
+TEST(Start, NeverTakesAGateOffWithoutAWriteOfItsOwn) {
+  Scenario s;
+  s.Step();
+  s.Step();
+  ASSERT_TRUE(s.status().started);
+  s.in.pods[0].gated = true;  // the un-gate was lost, or the cache does not show it yet
+  s.in.now += Milliseconds(1'000);
+  Decision d = s.Step();
+  EXPECT_EQ(Scenario::Count(d, Action::Kind::kUngatePod), 0);
+  s.in.now += s.options.ungate_retry;
+  TimePoint before = *s.status().ungated_at;
+  d = s.Step();
+  EXPECT_EQ(Scenario::Count(d, Action::Kind::kUngatePod), 1);
+  EXPECT_GT(*d.status.ungated_at, before);
+}
+
 TEST(Start, RunsAndThenWritesNothingMore) {
   Scenario s;
   s.Start();
