@@ -25,7 +25,12 @@ void JobOverlay::Put(JobPtr written) {
 
 void JobOverlay::Drop(const cluster::ObjectKey& key) {
   std::lock_guard lock(mutex_);
-  entries_.erase(key);
+  const auto found = entries_.find(key);
+  if (found == entries_.end()) return;
+  Entry& entry = found->second;
+  if (!entry.chain.empty()) entry.chain.pop_back();
+  // An earlier write that was accepted stays known: its claim holds whatever became of the next write.
+  if (!entry.written || entry.overtaken) entries_.erase(found);
 }
 
 void JobOverlay::Observe(const cluster::ObjectKey& key, const JobPtr& cached) {

@@ -20,7 +20,7 @@ class JobOverlay {
   void Begin(const cluster::ObjectKey& key, const std::string& base_version);
   // The write was accepted, and this is what the server stored.
   void Put(JobPtr written);
-  // The write was refused: what is known here may be old.
+  // The write was refused. What earlier writes stored stays known until the cache has it, or something newer.
   void Drop(const cluster::ObjectKey& key);
   // The cache has brought this version; null: the job is gone. To be called for every change, after the cache has it.
   void Observe(const cluster::ObjectKey& key, const JobPtr& cached);

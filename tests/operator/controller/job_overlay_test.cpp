@@ -89,5 +89,25 @@ TEST(JobOverlay, ADeletedOrReplacedJobIsForgotten) {
   EXPECT_EQ(overlay.Latest(kKey, v1), v1);
 }
 
+TEST(JobOverlay, ARefusedWriteDoesNotForgetTheOneBefore) {
+  JobOverlay overlay;
+  const JobPtr v1 = Job("v1");
+  Write(overlay, "v1", "v2");  // claims GPUs; the cache does not have it yet
+  overlay.Begin(kKey, "v2");
+  overlay.Drop(kKey);  // someone else changed the job
+  EXPECT_EQ(overlay.Latest(kKey, v1)->version, "v2") << "another job could take the same GPUs";
+  overlay.Observe(kKey, Job("v2"));
+  const JobPtr v3 = Job("v3");
+  overlay.Observe(kKey, v3);
+  EXPECT_EQ(overlay.Latest(kKey, v3), v3);
+
+  Write(overlay, "v3", "v4");
+  overlay.Begin(kKey, "v4");
+  overlay.Observe(kKey, Job("v5"));  // the change that made the server refuse arrives first
+  overlay.Drop(kKey);
+  const JobPtr v5 = Job("v5");
+  EXPECT_EQ(overlay.Latest(kKey, v5), v5);
+}
+
 }  // namespace
 }  // namespace trainyard::controller
