@@ -8,7 +8,7 @@
 #include "operator/cli/client.h"
 #include "operator/cli/exit_codes.h"
 #include "operator/cli/job_table.h"
-#include "trainer/contract/contract.h"
+#include "operator/cli/job_view.h"
 
 namespace trainyard::cli {
 namespace {
@@ -35,13 +35,10 @@ int PrintTable(const std::vector<json>& objects, bool wide, const ClientContext&
 bool TrainsAt(const api::TrainingJob& job, int64_t gpus) {
   const api::JobStatus& s = job.status;
   const int64_t wanted = gpus > 0 ? gpus : s.plan ? s.plan->gpus : 0;
-  if (s.phase != api::Phase::kRunning || s.gpus != wanted || s.stop || s.observed_generation < job.meta.generation) {
+  if (s.phase != api::Phase::kRunning || s.stop || s.gpus != wanted || s.observed_generation < job.meta.generation) {
     return false;
   }
-  if (!job.spec.UsesBundledTrainer()) return true;
-  return s.progress && (s.progress->trainer_phase == contract::phase::kTraining ||
-                        s.progress->trainer_phase == contract::phase::kEvaluating ||
-                        s.progress->trainer_phase == contract::phase::kCheckpointing);
+  return !job.spec.UsesBundledTrainer() || TrainsNow(s);
 }
 
 int Wait(Client& client, const ResizeFlags& flags, const ClientContext& context) {

@@ -6,7 +6,7 @@
 #include "operator/api/names.h"
 #include "operator/base/quantity.h"
 #include "operator/cli/job_table.h"
-#include "trainer/contract/contract.h"
+#include "operator/cli/job_view.h"
 
 namespace trainyard::cli {
 namespace {
@@ -33,13 +33,6 @@ std::string Rates(const api::Progress& p, const char* separator) {
   if (p.tokens_per_second) text += separator + (FormatRate(*p.tokens_per_second) + " tokens/s");
   if (auto eta = Eta(p)) text += separator + ("ETA " + FormatDuration(*eta));
   return text;
-}
-
-bool Trains(const api::JobStatus& s) {
-  return s.phase == api::Phase::kRunning && s.progress && !s.stop &&
-         (s.progress->trainer_phase == contract::phase::kTraining ||
-          s.progress->trainer_phase == contract::phase::kEvaluating ||
-          s.progress->trainer_phase == contract::phase::kCheckpointing);
 }
 
 }  // namespace
@@ -101,18 +94,19 @@ void Narrator::SeePhase(const api::TrainingJob& job, std::vector<StoryEvent>& ou
 
 void Narrator::SeeResize(const api::TrainingJob& job, std::vector<StoryEvent>& out) {
   const api::JobStatus& s = job.status;
-  // Progress of an attempt speaks for it only once it says where it started, or there was none before.
-  if (!Trains(s) || s.attempt == trained_attempt_ || !s.progress->resumed_from_step) return;
-  if (trained_gpus_ != 0 && trained_gpus_ != s.gpus) {
-    const Resize resize{trained_gpus_, s.gpus, *s.progress->resumed_from_step};
+  if (s.phase != api::Phase::kRunning || s.stop || s.attempt == running_attempt_) return;
+  // The first attempt counts from when it runs; a later one once it trains, since then it is known where from.
+  if (running_attempt_ != 0 && !TrainsNow(s)) return;
+  if (running_attempt_ != 0 && running_gpus_ != s.gpus) {
+    const Resize resize{running_gpus_, s.gpus, s.progress->resumed_from_step.value_or(0)};
     resizes_.push_back(resize);
     out.push_back({"resize",
                    "resized " + std::to_string(resize.from) + " -> " + Gpus(resize.to) + " at step " +
                        std::to_string(resize.step),
                    {{"from", resize.from}, {"to", resize.to}, {"step", resize.step}}});
   }
-  trained_gpus_ = s.gpus;
-  trained_attempt_ = s.attempt;
+  running_gpus_ = s.gpus;
+  running_attempt_ = s.attempt;
 }
 
 void Narrator::SeeProgress(const api::TrainingJob& job, TimePoint now, std::vector<StoryEvent>& out) {
@@ -127,13 +121,14 @@ void Narrator::SeeProgress(const api::TrainingJob& job, TimePoint now, std::vect
   }
   if (!s.progress) return;
   const api::Progress& p = *s.progress;
-  if (p.validation_loss && (!last_.progress || last_.progress->validation_loss != p.validation_loss)) {
-    std::string text =
-        "evaluation at step " + std::to_string(p.step) + ": held-out loss " + FormatLoss(*p.validation_loss);
+  if (p.validation_loss && told_evaluation_ != p.validation_loss) {
+    told_evaluation_ = p.validation_loss;
+    // Status does not say at which step it was made: the trainer goes on while it is told.
+    std::string text = "evaluation: held-out loss " + FormatLoss(*p.validation_loss);
     if (p.initial_validation_loss && *p.initial_validation_loss != *p.validation_loss) {
       text += " (" + FormatLoss(*p.initial_validation_loss) + " at the start)";
     }
-    out.push_back({"evaluation", text, {{"step", p.step}, {"validationLoss", *p.validation_loss}}});
+    out.push_back({"evaluation", text, {{"validationLoss", *p.validation_loss}}});
   }
   const bool due = !last_progress_ || now - *last_progress_ >= progress_every_;
   if (due && p.step != told_step_ && p.step > 0) {

@@ -47,8 +47,9 @@ class Narrator {
   bool seen_ = false;
   std::optional<TimePoint> last_progress_;
   int64_t told_step_ = -1;
-  int64_t trained_gpus_ = 0;  // of the last attempt that trained
-  int64_t trained_attempt_ = 0;
+  std::optional<double> told_evaluation_;
+  int64_t running_gpus_ = 0;  // of the last attempt that ran
+  int64_t running_attempt_ = 0;
   std::vector<Resize> resizes_;
 };
 

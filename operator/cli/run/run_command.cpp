@@ -47,7 +47,7 @@ int RunRun(const RunFlags& flags, const Console& console) {
   Printer printer(console, flags.output == "json", clock.Now());
   printer.Note("job " + setup.job.meta.name + " on " + std::to_string(flags.nodes) + " simulated node" +
                    (flags.nodes == 1 ? "" : "s") + " with " + std::to_string(flags.gpus_per_node) +
-                   " GPUs each; state in " + state_dir->path(),
+                   (flags.gpus_per_node == 1 ? " GPU" : " GPUs") + " each; state in " + state_dir->path(),
                clock.Now());
   auto session = Session::Start(setup, *state_dir, flags.port, clock);
   if (!session) return Report(console, session.error().message, StartCode(session.error()));

@@ -18,11 +18,15 @@ using cluster::Kind;
 
 // How often the job is looked at. It lies in memory: a look costs microseconds.
 constexpr Milliseconds kLook{100};
+// One key press may arrive as two signals, from the terminal and from a wrapper such as timeout.
+constexpr Milliseconds kSecondThoughts{500};
 
-const api::Condition* Find(const api::JobStatus& status, const char* type) {
-  auto found = std::find_if(status.conditions.begin(), status.conditions.end(),
-                            [&](const api::Condition& c) { return c.type == type; });
-  return found == status.conditions.end() ? nullptr : &*found;
+// The condition, if it answers the newest spec.
+const api::Condition* FindNow(const api::TrainingJob& job, const char* type) {
+  const auto& conditions = job.status.conditions;
+  auto found =
+      std::find_if(conditions.begin(), conditions.end(), [&](const api::Condition& c) { return c.type == type; });
+  return found == conditions.end() || found->observed_generation != job.meta.generation ? nullptr : &*found;
 }
 
 }  // namespace
@@ -74,11 +78,13 @@ Result<api::TrainingJob> Session::Read() {
   return api::JobFromJson(*object);
 }
 
-Status Session::Suspend() {
+void Session::Stop(const api::TrainingJob& job, Printer& printer) {
+  const std::string how =
+      job.spec.checkpoint ? "stopping with a checkpoint" : "stopping; there is no spec.checkpoint, so nothing is saved";
+  printer.Note(how + "; Ctrl-C again stops at once", clock_.Now());
   auto patched =
       cluster_->Patch(Kind::kTrainingJob, key_, cluster::PatchType::kMerge, {{"spec", {{"suspend", true}}}}, false);
-  if (!patched) return Fail(patched.error());
-  return {};
+  if (!patched) printer.Problem(patched.error().message);
 }
 
 std::optional<int> Session::Ended(const api::TrainingJob& job, bool stopping, Printer& printer) {
@@ -89,15 +95,19 @@ std::optional<int> Session::Ended(const api::TrainingJob& job, bool stopping, Pr
     return kExitJobFailed;
   }
   if (stopping && s.phase == api::Phase::kSuspended) return kExitInterrupted;
-  const api::Condition* planned = Find(s, "Planned");
-  if (planned != nullptr && planned->observed_generation == job.meta.generation && s.attempt == 0) {
-    if (planned->status == "False") {
-      // The simulated cluster stays as it is: waiting for more room would be waiting for ever.
-      printer.Problem(planned->reason + ": " + planned->message);
-      return kExitBadInput;
-    }
-    if (plan_only_ && planned->status == "True" && s.plan) return kExitOk;
+  if (stopping || s.attempt > 0) return std::nullopt;
+  // The simulated cluster stays as it is and has no other job: waiting for room would be waiting for ever.
+  const api::Condition* planned = FindNow(job, "Planned");
+  if (planned != nullptr && planned->status == "False") {
+    printer.Problem(planned->reason + ": " + planned->message);
+    return kExitBadInput;
   }
+  const api::Condition* placed = FindNow(job, "Placed");
+  if (placed != nullptr && placed->status == "False" && placed->reason == "NoRoom") {
+    printer.Problem(placed->reason + ": " + placed->message + "; give more --nodes or --gpus-per-node");
+    return kExitBadInput;
+  }
+  if (plan_only_ && planned != nullptr && planned->status == "True" && s.plan) return kExitOk;
   return std::nullopt;
 }
 
@@ -119,7 +129,7 @@ Status Session::Keep(const api::TrainingJob& job) {
 }
 
 int Session::Follow(const Interrupts& interrupts, Printer& printer) {
-  bool stopping = false;
+  std::optional<TimePoint> stopping;
   int seen = 0;
   api::TrainingJob job;
   std::optional<int> code;
@@ -132,28 +142,25 @@ int Session::Follow(const Interrupts& interrupts, Printer& printer) {
     job = *std::move(read);
     const TimePoint now = clock_.Now();
     for (const StoryEvent& event : narrator_.See(job, now)) printer.Event(event, now);
-    code = Ended(job, stopping, printer);
+    code = Ended(job, stopping.has_value(), printer);
     if (code) break;
     printer.Live(LiveLine(job));
     interrupts.Wait(seen, kLook);
-    const int count = interrupts.count();
-    if (count == seen) continue;
-    seen = count;
-    if (stopping || count > 1) {
+    if (interrupts.count() == seen) continue;
+    seen = interrupts.count();
+    if (stopping && clock_.Now() - *stopping >= kSecondThoughts) {
       printer.Note("stopping at once", clock_.Now());
       grace_ = Milliseconds(0);
-      return kExitInterrupted;
+      code = kExitInterrupted;
+    } else if (!stopping) {
+      stopping = clock_.Now();
+      Stop(job, printer);
     }
-    stopping = true;
-    printer.Note(job.spec.checkpoint
-                     ? "stopping with a checkpoint; Ctrl-C again stops at once"
-                     : "stopping; there is no spec.checkpoint, so nothing is saved; Ctrl-C again stops at once",
-                 clock_.Now());
-    if (auto suspended = Suspend(); !suspended) printer.Problem(suspended.error().message);
   }
   printer.Live("");
   if (auto kept = Keep(job); !kept) printer.Problem(kept.error().message);
-  printer.Event(narrator_.Summary(job, clock_.Now()), clock_.Now());
+  const bool said_all = job.spec.plan_only || (*code == kExitBadInput);
+  if (!said_all) printer.Event(narrator_.Summary(job, clock_.Now()), clock_.Now());
   if (*code == kExitInterrupted && job.spec.checkpoint) {
     printer.Note("run the same command again to go on from the last checkpoint", clock_.Now());
   }

@@ -22,7 +22,7 @@ class Session {
   // Controller.
   static Result<std::unique_ptr<Session>> Start(const RunSetup& setup, StateDir& state_dir, int port,
                                                 const Clock& clock);
-  // Stops the pods (politely unless Abandon() was called), the controller and the API.
+  // Stops the pods (politely unless the user stopped twice), the controller and the API.
   ~Session();
 
   // Follows the job until it ends, cannot be planned, or was interrupted; prints its story, and leaves the job as it
@@ -32,7 +32,8 @@ class Session {
  private:
   Session(const RunSetup& setup, const std::string& state_dir, const Clock& clock);
   Result<api::TrainingJob> Read();
-  Status Suspend();
+  // Asks the job to end its attempt with a checkpoint, as a person would in a cluster: spec.suspend.
+  void Stop(const api::TrainingJob& job, Printer& printer);
   // The exit code once there is nothing more to wait for.
   std::optional<int> Ended(const api::TrainingJob& job, bool stopping, Printer& printer);
   void TellLogs(const api::TrainingJob& job, Printer& printer);
