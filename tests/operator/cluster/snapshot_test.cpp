@@ -164,7 +164,7 @@ TEST(Snapshots, SurviveAnyJson) {
                                   json::array({nullptr, 1, "x", json::object()}),
                                   {{"name", 1}}};
   int refused = 0;
-  for (int i = 0; i < 20'000; ++i) {
+  for (int i = 0; i < 4'000; ++i) {
     json pod = FullPod();
     const json flat = pod.flatten();
     auto place = flat.begin();
@@ -180,8 +180,8 @@ TEST(Snapshots, SurviveAnyJson) {
       EXPECT_FALSE(node.error().message.empty());
     }
   }
-  EXPECT_GT(refused, 1000);
-  EXPECT_LT(refused, 20'000);
+  EXPECT_GT(refused, 200);
+  EXPECT_LT(refused, 4'000);
 }
 
 TEST(Selector, MatchesAsKubernetesDoes) {
