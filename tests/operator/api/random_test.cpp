@@ -71,7 +71,7 @@ TEST(RandomInput, NeverCrashesTheJsonReader) {
   json full = JobToJson(FullJob());
   json small = MinimalTrainerManifest();
   int readable = 0;
-  for (int i = 0; i < 20'000; ++i) {
+  for (int i = 0; i < 4'000; ++i) {
     json mutant = i % 2 == 0 ? full : small;
     for (size_t k = rng() % 3 + 1; k > 0; --k) Mutate(mutant, rng);
     auto job = JobFromJson(mutant);
@@ -89,7 +89,7 @@ TEST(RandomInput, NeverCrashesTheJsonReader) {
     ASSERT_TRUE(again.has_value()) << again.error().message << "\n" << written.dump();
     ASSERT_EQ(JobToJson(*again), written);
   }
-  EXPECT_GT(readable, 500);  // the mutations must not be so wild that nothing gets past the reader
+  EXPECT_GT(readable, 100);  // the mutations must not be so wild that nothing gets past the reader
 }
 
 TEST(RandomInput, NeverCrashesTheYamlReader) {
@@ -97,7 +97,7 @@ TEST(RandomInput, NeverCrashesTheYamlReader) {
   const std::string source = ToYaml(JobToJson(FullJob()));
   const std::string alphabet = "-:[]{}&*!|>'\"%@`#,? \n\tax0.1e~<\\\xc3\xa4\xff";
   int readable = 0;
-  for (int i = 0; i < 2'000; ++i) {
+  for (int i = 0; i < 600; ++i) {
     std::string text = source;
     for (size_t k = rng() % 4 + 1; k > 0; --k) {
       size_t at = rng() % text.size();
@@ -125,7 +125,7 @@ TEST(RandomInput, NeverCrashesTheYamlReader) {
       ASSERT_EQ(again->front(), document);
     }
   }
-  EXPECT_GT(readable, 200);
+  EXPECT_GT(readable, 60);
 }
 
 }  // namespace

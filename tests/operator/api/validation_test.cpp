@@ -48,6 +48,11 @@ TEST(Validate, NamesEachProblemWithItsPath) {
        "spec.model.architecture.hiddenSize: 250 is not divisible by attentionHeads 8"},
       {[&](auto& j) { arch(j).hidden_size = 24; }, "spec.model.architecture.hiddenSize: the head size 3"},
       {[&](auto& j) { arch(j).layers = 0; }, "spec.model.architecture.layers: 0 is less than 1"},
+      {[](auto& j) {
+         j.spec.training.evaluation.every_steps = 10;
+         j.spec.data->validation.clear();
+       },
+       "spec.data.validation: is required when spec.training.evaluation.everySteps is set"},
       {[&](auto& j) { arch(j).vocab_size = 100; }, "spec.model.architecture.vocabSize: 100 is less than the 256"},
       {[&](auto& j) { arch(j).max_positions = 100; },
        "spec.model.architecture.maxPositions: 100 is less than spec.training.sequenceLength 4096"},

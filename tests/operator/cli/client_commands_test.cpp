@@ -90,8 +90,8 @@ TEST_F(ClientCommandsTest, GetShowsObjectsToPrograms) {
 }
 
 TEST_F(ClientCommandsTest, GetSaysWhatIsMissing) {
-  EXPECT_EQ(RunGet({.name = "tyni", .state_dir = state_dir()}, Context()), kExitNotFound);
-  EXPECT_EQ(err_.str(), "trainyard: no job 'tyni'; did you mean 'tiny'?\n");
+  EXPECT_EQ(RunGet({.name = "tinny", .state_dir = state_dir()}, Context()), kExitNotFound);
+  EXPECT_EQ(err_.str(), "trainyard: no job 'tinny'; did you mean 'tiny'?\n");
   err_.str("");
   EXPECT_EQ(RunGet({.state_dir = dir_ / "none"}, Context()), kExitUnreachable);
   EXPECT_THAT(err_.str(), StartsWith("trainyard: no 'trainyard run' is active in " + (dir_ / "none") + "; start one"));
