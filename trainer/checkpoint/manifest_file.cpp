@@ -6,6 +6,12 @@ namespace {
 // Far above any real one (50 bytes per tensor and rank), far below what would hurt.
 constexpr int64_t kMaxManifestBytes = int64_t{1} << 30;
 
+// The file itself is wrong, as opposed to not being reachable at this moment.
+bool IsDamage(const Error& error) {
+  return error.code == ErrorCode::kDataLoss || error.code == ErrorCode::kFailedPrecondition ||
+         error.code == ErrorCode::kResourceExhausted || error.code == ErrorCode::kInvalidArgument;
+}
+
 }  // namespace
 
 Result<Manifest> LoadManifest(const std::string& path, FileSystem& fs, int64_t& bytes_read) {
@@ -23,8 +29,9 @@ Result<Manifest> LoadManifest(const std::string& path, FileSystem& fs, int64_t& 
   if (!text && text.error().code == ErrorCode::kNotFound) {
     return Fail(ErrorCode::kDataLoss, file + ": the file is missing, so this is not a whole checkpoint");
   }
-  if (!text && text.error().code == ErrorCode::kPermissionDenied) return Fail(text.error());
-  if (!text) return Fail(ErrorCode::kDataLoss, text.error().message);
+  // Too large, or not a regular file: damage. A full table of open files or a vanished mount is not.
+  if (!text && IsDamage(text.error())) return Fail(ErrorCode::kDataLoss, text.error().message);
+  if (!text) return Fail(text.error());
   bytes_read += static_cast<int64_t>(text->size());
   Result<Manifest> manifest = DecodeManifest(*text);
   if (!manifest) return Fail(manifest.error().Wrap(file));
@@ -36,8 +43,8 @@ Result<nlohmann::json> LoadTrainState(const std::string& path, const Manifest& m
   const std::string file = path + "/" + std::string(kTrainStateFile);
   const auto loss = [&](const std::string& what) { return Fail(ErrorCode::kDataLoss, file + ": " + what); };
   Result<std::string> text = ReadWholeFile(fs, file, manifest.train_state_bytes);
-  if (!text && text.error().code == ErrorCode::kPermissionDenied) return Fail(text.error());
   if (!text && text.error().code == ErrorCode::kNotFound) return loss("the file is missing");
+  if (!text && !IsDamage(text.error())) return Fail(text.error());
   if (!text && text.error().code != ErrorCode::kResourceExhausted) return loss(text.error().message);
   if (text) bytes_read += static_cast<int64_t>(text->size());
   if (!text || Digest(*text) != manifest.train_state_digest)

@@ -134,7 +134,7 @@ Outcome<void> Restore(Session& s) {
       choice = std::move(*chosen);
     }
     const std::string text = s.env.rank == 0 ? std::to_string(choice.step) + " " + choice.path : "";
-    const std::string agreed = BroadcastText(*s.world, text, "choice of checkpoint");
+    const std::string agreed = BroadcastText(*s.world, text, "choice of checkpoint", kStorageDeadline);
     choice.step = std::stoll(agreed);
     choice.path = agreed.substr(agreed.find(' ') + 1);
     if (choice.path.empty()) return FromTheBeginning(s);
@@ -143,7 +143,7 @@ Outcome<void> Restore(Session& s) {
     const auto read = ReadShards(s, choice, progress);
     if (!read) return Fails(read.error());
     std::vector<double> damaged = {static_cast<double>(*read)};
-    SumInOrder(*s.world, damaged, "checkpoint read");
+    SumInOrder(*s.world, damaged, "checkpoint read", kStorageDeadline);
     if (damaged[0] > 0) {
       below = choice.step;
       continue;

@@ -44,7 +44,7 @@ Outcome<void> Save(Session& s) {
   // A rank that fails leaves, and its peers learn of it by losing it: no round of votes for the rare case.
   if (!written) return Fails(WriteFailure(written.error(), doing));
 
-  const auto reports = GatherTexts(*s.world, written->manifest, "checkpoint reports");
+  const auto reports = GatherTexts(*s.world, written->manifest, "checkpoint reports", kStorageDeadline);
   int64_t bytes = 0;
   if (s.env.rank == 0) {
     const auto committed = checkpoint::Commit(request, TrainStateJson(s), reports);
@@ -54,7 +54,7 @@ Outcome<void> Save(Session& s) {
     if (committed->kept_existing)
       observe::Warn(c10::str("kept the checkpoint of step ", s.progress.step, " that was there"));
   }
-  s.world->Barrier({.label = "checkpoint commit"});
+  s.world->Barrier({.deadline = kStorageDeadline, .label = "checkpoint commit"});
   s.progress.saved_step = s.progress.step;
   if (s.env.rank == 0) {
     PruneOld(s);

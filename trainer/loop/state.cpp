@@ -16,6 +16,20 @@ std::optional<double> OptionalNumber(const nlohmann::json& json, const char* key
   return it->get<double>();
 }
 
+// What the shapes of tensors do not tell apart (heads) and what they do (layers left over, untied embeddings).
+nlohmann::json ModelIdentity(const Session& s) {
+  const config::Model& m = s.job.model;
+  return {{"layers", m.layers},
+          {"hiddenSize", m.hidden_size},
+          {"attentionHeads", m.attention_heads},
+          {"kvHeads", m.kv_heads},
+          {"ffnSize", m.ffn_size},
+          {"vocabSize", m.vocab_size},
+          {"tiedEmbeddings", m.tied_embeddings},
+          {"ropeTheta", m.rope_theta},
+          {"normEpsilon", m.norm_epsilon}};
+}
+
 }  // namespace
 
 StateSlices SlicesOf(engine::Engine& engine) {
@@ -57,7 +71,8 @@ std::string TrainStateJson(const Session& s) {
                                  {"dataFingerprint", s.train_source->fingerprint()},
                                  {"resume", ResumeDirective(*s.job.checkpoint)},
                                  {"worldSize", s.env.world},
-                                 {"threads", s.threads}};
+                                 {"threads", s.threads},
+                                 {"model", ModelIdentity(s)}};
   if (s.progress.loss) json["loss"] = *s.progress.loss;
   if (s.progress.initial_validation_loss) json["initialValidationLoss"] = *s.progress.initial_validation_loss;
   if (s.progress.validation_loss) json["validationLoss"] = *s.progress.validation_loss;
@@ -69,6 +84,7 @@ Outcome<Progress> ParseTrainState(const Session& s, const nlohmann::json& state)
   uint64_t seed = 0;
   int64_t length = 0;
   std::string fingerprint;
+  nlohmann::json model;
   try {
     const int version = state.at("version").get<int>();
     if (version != kStateVersion) {
@@ -81,8 +97,17 @@ Outcome<Progress> ParseTrainState(const Session& s, const nlohmann::json& state)
     seed = state.at("seed").get<uint64_t>();
     length = state.at("sequenceLength").get<int64_t>();
     fingerprint = state.at("dataFingerprint").get<std::string>();
+    model = state.at("model");
   } catch (const nlohmann::json::exception& bad) {
     return Fails(contract::kExitCheckpoint, std::string("train_state.json is not one of ours: ") + bad.what());
+  }
+  const nlohmann::json wanted = ModelIdentity(s);
+  for (const auto& [key, value] : wanted.items()) {
+    if (model.is_object() && model.value(key, nlohmann::json()) == value) continue;
+    return Fails(contract::kExitCheckpoint,
+                 "it is of another model: " + key + " is " +
+                     (model.is_object() && model.contains(key) ? model[key].dump() : "unknown") + " there and " +
+                     value.dump() + " in the job; set it back or use another checkpoint path");
   }
   if (seed != s.job.training.seed || length != s.job.training.sequence_length) {
     return Fails(contract::kExitConfiguration,

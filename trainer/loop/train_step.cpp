@@ -48,7 +48,7 @@ class Agreement {
 
 Failure NonFinite(int64_t step, const std::string& what) {
   return {contract::kExitNonFinite, what + " of step " + std::to_string(step) +
-                                        " is not finite; the weights of the step before are kept: lower "
+                                        " is not finite, so this step is not taken; the last checkpoint stays: lower "
                                         "training.optimizer.learningRate or look at the data"};
 }
 

@@ -69,7 +69,16 @@ TEST_F(ExitTest, OtherModelThanTheCheckpoint) {
   job_["training"]["steps"] = 10;
   RunToEnd(1, 1);
   job_["model"]["ffnSize"] = 96;
-  Expect(contract::kExitCheckpoint, "Configuration", HasSubstr("mlp"), 2);
+  Expect(contract::kExitCheckpoint, "Configuration", HasSubstr("ffnSize is 80 there and 96 in the job"), 2);
+  job_["model"]["ffnSize"] = 80;
+  // The same shapes, other mathematics.
+  job_["model"]["attentionHeads"] = 2;
+  job_["model"]["kvHeads"] = 1;
+  Expect(contract::kExitCheckpoint, "Configuration", HasSubstr("attentionHeads"), 3);
+  job_["model"]["attentionHeads"] = 4;
+  job_["model"]["kvHeads"] = 2;
+  job_["model"]["layers"] = 1;  // a layer would be left over
+  Expect(contract::kExitCheckpoint, "Configuration", HasSubstr("layers"), 4);
 }
 
 TEST_F(ExitTest, MissingCheckpointStep) {
@@ -108,7 +117,7 @@ TEST_F(ExitTest, DamagedCheckpointGivesWayToAnOlderOneAndIsNamed) {
 TEST_F(ExitTest, NewerAttemptOwnsTheDirectory) {
   job_["training"]["steps"] = 10;
   RunToEnd(1, 5);
-  Expect(contract::kExitFenced, "Communication", HasSubstr("belongs to attempt 5"), 4);
+  Expect(contract::kExitFenced, "Configuration", HasSubstr("belongs to attempt 5"), 4);
 }
 
 TEST_F(ExitTest, LossThatIsNotFinite) {
