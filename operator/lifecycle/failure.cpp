@@ -60,8 +60,11 @@ std::string ClassOfPodReason(const std::string& reason) {
   return "";
 }
 
-std::string ClassOfExit(const api::PodSnapshot& pod, int code, const nlohmann::json& said) {
+// `ours`: the program keeps the contract. A user's own means by its exit codes what it likes: a failure of its own.
+std::string ClassOfExit(const api::PodSnapshot& pod, int code, const nlohmann::json& said, bool ours) {
   if (pod.reason == "OOMKilled") return std::string(contract::failure_class::kOutOfMemory);
+  constexpr int kLastOwnCode = 128;
+  if (!ours && !said.is_object() && code <= kLastOwnCode) return std::string(contract::failure_class::kUser);
   // Nobody of ours asked for this stop: a drain, an eviction or a person did.
   bool by_signal = code == kExitSigterm || code == kExitSigkill;
   if (code == contract::kExitStopped || (pod.deleting && by_signal)) return "Preempted";
@@ -118,7 +121,7 @@ std::optional<RankFailure> FailureOf(Context& c, int64_t rank, const api::PodSna
     nlohmann::json said = ParseTermination(pod->termination_message);
     std::string message = where + " exited with code " + std::to_string(*pod->exit_code);
     if (std::string text = SaidOf(said, *pod); !text.empty()) message += ": " + text;
-    return MakeFailure(rank, node, ClassOfExit(*pod, *pod->exit_code, said), message);
+    return MakeFailure(rank, node, ClassOfExit(*pod, *pod->exit_code, said, c.job.spec.UsesBundledTrainer()), message);
   }
   if (pod->phase == api::PodPhase::kFailed) {
     std::string failure_class = ClassOfPodReason(pod->reason);

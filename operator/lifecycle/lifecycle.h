@@ -54,7 +54,8 @@ struct Options {
   Milliseconds startup_deadline{600'000};        // for containers that wait for an image or a configuration
   Milliseconds ungate_retry{5'000};              // gates still seen after this are taken off again
   Milliseconds pod_termination_timeout{60'000};  // an unreachable node's pods are gone after this
-  Milliseconds echo_settle{2'000};               // a lost peer waits this long for the failure that it echoes
+  Milliseconds echo_settle{8'000};               // a lost peer waits this long for the failure that it echoes:
+                                                 // longer than the launcher gives ranks to end by themselves (5 s)
   Milliseconds healthy_period{600'000};          // running this long resets back-off and forgives nodes by one
   Milliseconds grow_after{300'000};              // an elastic job runs this long before it grows back
   Milliseconds progress_interval{30'000};        // progress is copied to status no more often than this

@@ -74,7 +74,7 @@ enum ExitCode : int {
       6,  // a peer is lost or a collective missed its deadline: the echo of another failure, unless alone
   kExitOutOfMemory = 7,  // host or GPU memory
   kExitNonFinite = 8,    // loss or gradients are not finite and the job says Stop; does not retry
-  kExitFenced = 9,       // a newer attempt owns the checkpoint directory
+  kExitFenced = 9,       // another job or a newer attempt owns the checkpoint directory; does not retry
   kExitStopped = 10,     // stopped on purpose at a step boundary, checkpoint saved
   kExitPortInUse = 11,   // MASTER_PORT or the status port is taken by another program
 };
@@ -117,11 +117,11 @@ constexpr std::string_view ClassOfExit(int code) {
     case kExitConfiguration:
     case kExitData:
     case kExitCheckpoint:
+    case kExitFenced:
       return failure_class::kConfiguration;
     case kExitStorage:
       return failure_class::kStorage;
     case kExitCommunication:
-    case kExitFenced:
     case kExitPortInUse:
       return failure_class::kCommunication;
     case kExitOutOfMemory:

@@ -192,7 +192,9 @@ void Supervisor::OnExit(Rank& rank, int wait_status) {
   exit.rank = rank.rank;
   exit.signal = WIFSIGNALED(wait_status) ? WTERMSIG(wait_status) : 0;
   exit.code = exit.signal != 0 ? 128 + exit.signal : WEXITSTATUS(wait_status);
-  exit.by_us = exit.signal != 0 && rank.sent_signal != 0;
+  // A crash, or the kernel's own SIGKILL, after we asked a rank to stop is still its own.
+  exit.by_us =
+      exit.signal != 0 && (exit.signal == rank.sent_signal || (exit.signal == SIGTERM && rank.sent_signal == SIGKILL));
   exit.message = rank.tail->Message();
   {
     std::lock_guard<std::mutex> lock(mutex_);

@@ -180,7 +180,7 @@ TEST(Failure, ALonelyEchoIsJudgedAfterAMoment) {
   s.Start();
   s.Exit(0, 6);
   s.Step();
-  s.in.now += Milliseconds(2'000);
+  s.in.now += s.options.echo_settle;
   s.Step();
   EXPECT_EQ(s.status().restarts.infrastructure, 1);
 }
@@ -193,6 +193,20 @@ TEST(Failure, ConfigurationNeverRetries) {
     s.Steps();
     EXPECT_EQ(s.Phase(), "Failed") << code;
     EXPECT_EQ(s.status().attempt, 1);
+  }
+}
+
+TEST(Failure, ExitCodesOfAUsersOwnProgramAreItsOwn) {
+  for (int code : {2, 3, 6, 10}) {
+    Scenario s;
+    s.in.job.spec.image = "registry.example.com/me/finetune:1";
+    s.in.job.spec.command = {"torchrun", "train.py"};
+    s.in.job.spec.parallelism.strategy = api::Strategy::kFsdp;
+    s.Start();
+    s.Exit(0, code);
+    s.Steps();
+    EXPECT_EQ(s.Phase(), "Recovering") << code;
+    EXPECT_EQ(s.status().restarts.user, 1) << code << ": neither free nor final";
   }
 }
 
