@@ -37,6 +37,7 @@ void CheckArchitecture(Checks& c, const Architecture& a, const Spec& spec) {
                std::to_string(a.kv_heads) + " does not divide attentionHeads " + std::to_string(a.attention_heads));
     }
   }
+  if (a.vocab_size == 1) c.Report(p + "vocabSize", "must be 0 (chosen) or at least 2");
   if (spec.data && spec.data->format == DataFormat::kTokens && a.vocab_size == 0) {
     c.Report(p + "vocabSize", "is required when spec.data.format is Tokens");
   }
@@ -170,6 +171,9 @@ void CheckData(Checks& c, const Spec& spec) {
     if (spec.data->train.empty()) c.Report("spec.data.train", "is required: at least one file");
     CheckFiles(c, spec, "spec.data.train", spec.data->train);
     CheckFiles(c, spec, "spec.data.validation", spec.data->validation);
+    if (spec.training.evaluation.every_steps > 0 && spec.data->validation.empty() && spec.UsesBundledTrainer()) {
+      c.Report("spec.data.validation", "is required when spec.training.evaluation.everySteps is set");
+    }
   } else if (spec.UsesBundledTrainer()) {
     c.Report("spec.data", "is required, since the bundled trainer must have something to train on");
   }
