@@ -43,7 +43,10 @@ std::optional<Decimal> TakeDecimal(std::string_view& text) {
 std::optional<int64_t> Scale(Decimal d, Wide factor, Wide divisor) {
   if (d.mantissa != 0 && factor > (Wide(1) << 126) / d.mantissa) return std::nullopt;
   Wide value = d.mantissa * factor;
-  for (int i = 0; i < d.scale; ++i) divisor *= 10;
+  for (int i = 0; i < d.scale; ++i) {
+    if (divisor > (Wide(1) << 126) / 10) return value == 0 ? 0 : 1;  // below any unit, rounded up
+    divisor *= 10;
+  }
   value = (value + divisor - 1) / divisor;
   if (value > kMax) return std::nullopt;
   return static_cast<int64_t>(value);

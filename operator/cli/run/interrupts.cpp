@@ -17,6 +17,7 @@ std::atomic<int> g_count{0};
 std::atomic<int> g_event{-1};
 struct sigaction g_old_int;
 struct sigaction g_old_term;
+struct sigaction g_old_hangup;
 
 void OnSignal(int /*number*/) {
   g_count.fetch_add(1);
@@ -36,11 +37,13 @@ Interrupts::Interrupts() {
   action.sa_flags = SA_RESTART;
   sigaction(SIGINT, &action, &g_old_int);
   sigaction(SIGTERM, &action, &g_old_term);
+  sigaction(SIGHUP, &action, &g_old_hangup);  // a closed terminal must not cost the work since the last checkpoint
 }
 
 Interrupts::~Interrupts() {
   sigaction(SIGINT, &g_old_int, nullptr);
   sigaction(SIGTERM, &g_old_term, nullptr);
+  sigaction(SIGHUP, &g_old_hangup, nullptr);
   close(g_event.exchange(-1));
 }
 

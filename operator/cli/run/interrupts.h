@@ -1,5 +1,5 @@
-// Counts SIGINT and SIGTERM from construction to destruction, in place of their default effect. One object at a time.
-// Thread-safety: all members may be called from any thread.
+// Counts SIGINT, SIGTERM and SIGHUP from construction to destruction, in place of their default effect. One object at a
+// time. Thread-safety: all members may be called from any thread.
 #pragma once
 
 #include "operator/base/clock.h"

@@ -30,6 +30,11 @@ TEST(Quantity, RefusesWhatItCannotHold) {
   }
 }
 
+TEST(Quantity, RoundsWhatIsBelowAnyUnitUp) {
+  EXPECT_EQ(ParseQuantity(".000000000000000000000000000001e-18").value(), 1);
+  EXPECT_EQ(ParseQuantity(".000000000000000000000000000000e-18").value(), 0);
+}
+
 TEST(Quantity, ReadsParameterCounts) {
   EXPECT_EQ(ParseCount("125M").value(), 125'000'000);
   EXPECT_EQ(ParseCount("7B").value(), 7'000'000'000);
