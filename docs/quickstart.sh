@@ -22,9 +22,10 @@ cmake --preset release >build/configure.log 2>&1 || { cat build/configure.log; e
 cmake --build --preset release --parallel "$(nproc)" --target trainyard trainyard-launch trainyard-trainer
 
 say "Real text: the King James Bible, its last twentieth held out"
-[ ! -e "$dir" ] || [ -d "$dir/volumes" ] || die "$dir is not a directory of an earlier quick start: name another one"
+[ ! -e "$dir" ] || [ -f "$dir/.quickstart" ] || die "$dir is not a directory of an earlier quick start: name another one"
 rm -rf "$dir"
 mkdir -p "$dir/volumes/corpus" "$dir/volumes/checkpoints"
+touch "$dir/.quickstart"
 bible gen1:1-rev22:21 >"$dir/bible.txt"
 unigram=$(python3 - "$dir" <<'PY'
 import collections, math, pathlib, sys
@@ -81,6 +82,7 @@ before, after = progress["initialValidationLoss"], progress["validationLoss"]
 print(f"\n{status['phase']}: step {progress['step']} of {progress['steps']}, held-out loss {before:.2f} -> {after:.2f} "
       f"(unigram {unigram:.2f}), resized 2 -> {status['plan']['gpus']} ranks at step {progress['resumedFromStep']}, "
       f"{len(checkpoints)} checkpoints verified")
-if status["phase"] != "Succeeded" or after > unigram - 0.5 or len(checkpoints) < 4:
+resized = status["plan"]["gpus"] == 4 and progress["resumedFromStep"] >= 200
+if status["phase"] != "Succeeded" or not resized or after > unigram - 0.5 or len(checkpoints) < 4:
     sys.exit("quickstart: the job did not reach what it should: see the line above")
 PY
