@@ -45,7 +45,8 @@ int Wait(Client& client, const ResizeFlags& flags, const ClientContext& context)
   const TimePoint deadline = context.clock.Now() + std::chrono::seconds(flags.timeout_seconds);
   while (true) {
     auto object = client.Get(flags.name);
-    if (!object) return Report(context, object.error());
+    if (!object)
+      return Report(context, object.error().Wrap("the run ended before " + flags.name + " trained at the new size"));
     auto job = api::JobFromJson(*object);
     if (!job) return Report(context, job.error());
     const std::string phase(api::ToString(job->status.phase));
@@ -60,6 +61,11 @@ int Wait(Client& client, const ResizeFlags& flags, const ClientContext& context)
       }
       context.out << "\n";
       return kExitOk;
+    }
+    if (const api::Condition* hindrance = Hindrance(*job)) {
+      return Report(
+          context, {ErrorCode::kResourceExhausted,
+                    flags.name + " goes on with " + std::to_string(job->status.gpus) + " GPUs; " + hindrance->message});
     }
     if (context.clock.Now() >= deadline) {
       return Report(context, {ErrorCode::kDeadlineExceeded, flags.name + " does not train at the new size after " +
@@ -106,6 +112,10 @@ int RunResize(const ResizeFlags& flags, const ClientContext& context) {
   } else {
     context.out << flags.name << ": " << (old_count == 0 ? "automatic" : std::to_string(old_count)) << " -> "
                 << flags.gpus << " GPUs requested\n";
+  }
+  const bool ours = !after->contains("/spec/image"_json_pointer) && !after->contains("/spec/command"_json_pointer);
+  if (ours && old_count != flags.gpus && !after->contains("/spec/checkpoint"_json_pointer)) {
+    context.err << "trainyard: " << flags.name << " has no spec.checkpoint, so it starts again from step 0\n";
   }
   context.out.flush();
   return flags.wait ? Wait(*client, flags, context) : kExitOk;

@@ -89,6 +89,7 @@ Outcome<Choice> Choose(const Session& s, int64_t below) {
 // Said aloud: a start from zero where a checkpoint was expected must be seen.
 Outcome<void> FromTheBeginning(Session& s) {
   s.report->status().resumed_from_step = 0;
+  if (s.job.checkpoint && s.env.rank == 0) observe::Info("no checkpoint to resume from: training starts at step 0");
   return {};
 }
 

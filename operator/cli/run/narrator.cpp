@@ -140,12 +140,24 @@ void Narrator::SeeProgress(const api::TrainingJob& job, TimePoint now, std::vect
   }
 }
 
+void Narrator::SeeHealth(const api::TrainingJob& job, std::vector<StoryEvent>& out) {
+  for (const api::Condition& condition : job.status.conditions) {
+    if (condition.type != "CheckpointHealthy") continue;
+    const std::string problem = condition.status == "False" ? condition.message : "";
+    if (!problem.empty() && problem != told_problem_) {
+      out.push_back({"warning", "warning: " + problem, {{"reason", condition.reason}, {"message", problem}}});
+    }
+    told_problem_ = problem;
+  }
+}
+
 std::vector<StoryEvent> Narrator::See(const api::TrainingJob& job, TimePoint now) {
   if (!first_) first_ = now;
   std::vector<StoryEvent> out;
   SeePlan(job, out);
   SeePhase(job, out);
   SeeResize(job, out);
+  SeeHealth(job, out);
   SeeProgress(job, now, out);
   last_ = job.status;
   seen_ = true;

@@ -12,7 +12,7 @@
 
 namespace trainyard::cli {
 
-// One thing that happened. `kind` is plan, phase, progress, evaluation, checkpoint, resize or summary.
+// One thing that happened. `kind` is plan, phase, progress, evaluation, checkpoint, resize, warning or summary.
 struct StoryEvent {
   std::string kind;
   std::string text;       // one line
@@ -39,6 +39,7 @@ class Narrator {
   void SeePlan(const api::TrainingJob& job, std::vector<StoryEvent>& out);
   void SeePhase(const api::TrainingJob& job, std::vector<StoryEvent>& out);
   void SeeResize(const api::TrainingJob& job, std::vector<StoryEvent>& out);
+  void SeeHealth(const api::TrainingJob& job, std::vector<StoryEvent>& out);
   void SeeProgress(const api::TrainingJob& job, TimePoint now, std::vector<StoryEvent>& out);
 
   const Milliseconds progress_every_;
@@ -47,6 +48,7 @@ class Narrator {
   bool seen_ = false;
   std::optional<TimePoint> last_progress_;
   int64_t told_step_ = -1;
+  std::string told_problem_;
   std::optional<double> told_evaluation_;
   int64_t running_gpus_ = 0;  // of the last attempt that ran
   int64_t running_attempt_ = 0;

@@ -2,13 +2,13 @@
 
 #include <spdlog/spdlog.h>
 
-#include <algorithm>
 #include <filesystem>
 
 #include "operator/api/json.h"
 #include "operator/api/names.h"
 #include "operator/base/files.h"
 #include "operator/cli/exit_codes.h"
+#include "operator/cli/job_view.h"
 #include "operator/cli/run/job_api.h"
 
 namespace trainyard::cli {
@@ -20,14 +20,6 @@ using cluster::Kind;
 constexpr Milliseconds kLook{100};
 // One key press may arrive as two signals, from the terminal and from a wrapper such as timeout.
 constexpr Milliseconds kSecondThoughts{500};
-
-// The condition, if it answers the newest spec.
-const api::Condition* FindNow(const api::TrainingJob& job, const char* type) {
-  const auto& conditions = job.status.conditions;
-  auto found =
-      std::find_if(conditions.begin(), conditions.end(), [&](const api::Condition& c) { return c.type == type; });
-  return found == conditions.end() || found->observed_generation != job.meta.generation ? nullptr : &*found;
-}
 
 }  // namespace
 
@@ -97,17 +89,13 @@ std::optional<int> Session::Ended(const api::TrainingJob& job, bool stopping, Pr
   if (stopping && s.phase == api::Phase::kSuspended) return kExitInterrupted;
   if (stopping || s.attempt > 0) return std::nullopt;
   // The simulated cluster stays as it is and has no other job: waiting for room would be waiting for ever.
-  const api::Condition* planned = FindNow(job, "Planned");
-  if (planned != nullptr && planned->status == "False") {
-    printer.Problem(planned->reason + ": " + planned->message);
+  if (const api::Condition* hindrance = Hindrance(job)) {
+    const bool room = hindrance->reason == "NoRoom";
+    printer.Problem(hindrance->reason + ": " + hindrance->message +
+                    (room ? "; give more --nodes or --gpus-per-node" : ""));
     return kExitBadInput;
   }
-  const api::Condition* placed = FindNow(job, "Placed");
-  if (placed != nullptr && placed->status == "False" && placed->reason == "NoRoom") {
-    printer.Problem(placed->reason + ": " + placed->message + "; give more --nodes or --gpus-per-node");
-    return kExitBadInput;
-  }
-  if (plan_only_ && planned != nullptr && planned->status == "True" && s.plan) return kExitOk;
+  if (plan_only_ && s.plan && s.plan->generation == job.meta.generation) return kExitOk;
   return std::nullopt;
 }
 

@@ -406,6 +406,22 @@ TEST(Progress, IsLookedForAsLongAsTheGangRuns) {
   EXPECT_EQ(s.status().progress->step, 9);
 }
 
+TEST(Progress, OfAnEndedAttemptIsNotTakenForTheNextOnes) {
+  Scenario s;
+  s.Start();
+  s.in.progress = api::Progress{.step = 50, .steps = 400, .tokens_per_second = 9000, .trainer_phase = "Training"};
+  s.in.progress_attempt = 1;
+  s.Steps();
+  s.Exit(0, 137);
+  s.Steps();
+  s.in.now += Milliseconds(600'000);
+  s.Steps();
+  ASSERT_EQ(s.status().attempt, 2);
+  EXPECT_EQ(s.status().progress->step, 50);
+  EXPECT_EQ(s.status().progress->trainer_phase, "");
+  EXPECT_FALSE(s.status().progress->tokens_per_second.has_value());
+}
+
 TEST(Progress, ResumingBeforeTheLastDurableStepIsReported) {
   Scenario s;
   s.Start();
