@@ -137,6 +137,13 @@ TEST_F(ClientCommandsTest, ResizeWaitsUntilTheJobTrainsAtTheNewSize) {
   EXPECT_THAT(out_.str(), HasSubstr("tiny trains on 4 GPUs, resumed from step 123\n"));
 }
 
+TEST_F(ClientCommandsTest, ResizeDoesNotWaitForRoomThatNeverComes) {
+  job()["status"]["conditions"] = json::parse(R"([{"type": "Placed", "status": "True", "reason": "ResizeWaits",
+    "observedGeneration": 1, "message": "wants 3 GPUs: needs 3 nodes", "lastTransitionTime": "2026-01-31T12:00:00Z"}])");
+  EXPECT_EQ(RunResize({.name = "tiny", .state_dir = state_dir(), .gpus = 3, .wait = true}, Context()), kExitBadInput);
+  EXPECT_EQ(err_.str(), "trainyard: tiny goes on with 2 GPUs; wants 3 GPUs: needs 3 nodes\n");
+}
+
 TEST_F(ClientCommandsTest, ResizeGivesUpWhenTheJobEndsOrTheTimeIsOver) {
   on_pause_ = [&] { job()["status"]["phase"] = "Succeeded"; };
   EXPECT_EQ(RunResize({.name = "tiny", .state_dir = state_dir(), .gpus = 4, .wait = true}, Context()), kExitJobFailed);
