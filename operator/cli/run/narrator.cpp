@@ -75,7 +75,7 @@ void Narrator::SeePlan(const api::TrainingJob& job, std::vector<StoryEvent>& out
   const auto& plan = job.status.plan;
   if (!plan) return;
   const auto& old = last_.plan;
-  const bool same = old && old->generation == plan->generation && old->gpus == plan->gpus &&
+  const bool same = old && old->product == plan->product && old->gpus == plan->gpus &&
                     old->strategy == plan->strategy && old->per_node == plan->per_node;
   if (same) return;
   out.push_back({"plan", "plan: " + DescribePlan(*plan), api::StatusToJson(job.status)["plan"]});

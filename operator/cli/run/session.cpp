@@ -91,7 +91,8 @@ std::optional<int> Session::Ended(const api::TrainingJob& job, bool stopping, Pr
   // The simulated cluster stays as it is and has no other job: waiting for room would be waiting for ever.
   if (const api::Condition* hindrance = Hindrance(job)) {
     const bool room = hindrance->reason == "NoRoom";
-    printer.Problem(hindrance->reason + ": " + hindrance->message +
+    const bool named = hindrance->message.starts_with(hindrance->reason);
+    printer.Problem((named ? "" : hindrance->reason + ": ") + hindrance->message +
                     (room ? "; give more --nodes or --gpus-per-node" : ""));
     return kExitBadInput;
   }
