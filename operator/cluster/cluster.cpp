@@ -32,6 +32,7 @@ const KindInfo& InfoOf(Kind kind) {
       {"Service", "v1", "services", true},
       {"Node", "v1", "nodes", false},
       {"Event", "v1", "events", true},
+      {"Lease", "coordination.k8s.io/v1", "leases", true},
   };
   return kInfos[static_cast<int>(kind)];
 }

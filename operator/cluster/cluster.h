@@ -18,8 +18,9 @@
 
 namespace trainyard::cluster {
 
-enum class Kind { kTrainingJob, kPod, kService, kNode, kEvent };
-inline constexpr Kind kAllKinds[] = {Kind::kTrainingJob, Kind::kPod, Kind::kService, Kind::kNode, Kind::kEvent};
+enum class Kind { kTrainingJob, kPod, kService, kNode, kEvent, kLease };
+inline constexpr Kind kAllKinds[] = {Kind::kTrainingJob, Kind::kPod,   Kind::kService,
+                                     Kind::kNode,        Kind::kEvent, Kind::kLease};
 
 struct KindInfo {
   std::string_view kind;         // "Pod"
