@@ -40,7 +40,7 @@ int Main(int argc, char** argv) {
   int exit_code = kExitOk;
   const RealClock clock;
   const Console console = StandardConsole();
-  const ClientContext client{std::cout, std::cerr, clock, http::NewCpprestTransport,
+  const ClientContext client{std::cout, std::cerr, clock, [] { return http::NewCpprestTransport(); },
                              [](Milliseconds time) { std::this_thread::sleep_for(time); }};
   AddPlanCommand(app, exit_code);
   AddValidateCommand(app, exit_code, std::cout, std::cerr);

@@ -124,6 +124,12 @@ class CpprestTransport : public Transport {
 
 }  // namespace
 
-std::unique_ptr<Transport> NewCpprestTransport() { return std::make_unique<CpprestTransport>(); }
+Result<std::unique_ptr<Stream>> Transport::Open(const Request& request) {
+  return Fail(ErrorCode::kFailedPrecondition, "cannot stream the answer of " + request.url);
+}
+
+std::unique_ptr<Transport> NewCpprestTransport(TransportOptions /*options*/) {
+  return std::make_unique<CpprestTransport>();
+}
 
 }  // namespace trainyard::http
