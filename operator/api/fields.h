@@ -193,6 +193,12 @@ void Fields(A& a, V& v) {
   a("domain", v.domain);
 }
 
+template <typename A, Of<TrainerStatus> V>
+void Fields(A& a, V& v) {
+  a("image", v.image);
+  a("generation", v.generation);
+}
+
 template <typename A, Of<StopStatus> V>
 void Fields(A& a, V& v) {
   a("reason", v.reason);
@@ -237,6 +243,7 @@ void Fields(A& a, V& v) {
   a("selector", v.selector);
   a("plan", v.plan);
   a("placement", v.placement);
+  a("trainer", v.trainer);
   a("attempt", v.attempt);
   a("started", v.started);
   a("stop", v.stop);

@@ -204,6 +204,12 @@ struct PlacementStatus {
   std::string domain;  // for people: "node local-0" or "rack-3"
 };
 
+// What the pods run, frozen at the first claim of a generation: an upgrade of the operator changes no job under way.
+struct TrainerStatus {
+  std::string image;
+  int64_t generation = 0;  // of the spec that it was taken for
+};
+
 // Written before the first delete of an intended stop, so that exits after it never count as failures.
 struct StopStatus {
   std::string reason;  // Resize, Suspend, Deleted, Failed, Undo
@@ -244,8 +250,9 @@ struct JobStatus {
   std::string selector;  // for /scale
   std::optional<PlanStatus> plan;
   std::optional<PlacementStatus> placement;
-  int64_t attempt = 0;   // 0: none claimed yet
-  bool started = false;  // this attempt's pods may be un-gated (written before the first gate goes)
+  std::optional<TrainerStatus> trainer;  // absent before the first claim
+  int64_t attempt = 0;                   // 0: none claimed yet
+  bool started = false;                  // this attempt's pods may be un-gated (written before the first gate goes)
   std::optional<StopStatus> stop;
   Restarts restarts;
   int64_t consecutive_failures = 0;        // for back-off; reset after a healthy period

@@ -34,6 +34,14 @@ bool PredecessorsGone(Context& c) {
   return std::all_of(c.mine.begin(), c.mine.end(), [&c](const auto* pod) { return c.Gone(*pod); });
 }
 
+// Every pod of every attempt of a generation runs the image of the first one, whatever the operator's default is by
+// then, and whatever the spec says while the pods of an attempt are being created.
+void FreezeImage(Context& c) {
+  if (c.s.trainer && c.s.trainer->generation == c.job.meta.generation) return;
+  const std::string& own = c.job.spec.image;
+  c.s.trainer = api::TrainerStatus{own.empty() ? c.opt.trainer_image : own, c.job.meta.generation};
+}
+
 }  // namespace
 
 std::optional<Choice> Choose(Context& c, const api::PlanStatus& wanted, bool own_counted_free, std::string* why_not) {
@@ -76,6 +84,7 @@ void Claim(Context& c) {
     c.s.placement->nodes.push_back({node, choice->plan.per_node});
   }
   c.s.placement->domain = choice->placement.domain;
+  FreezeImage(c);
   c.s.started = false;
   c.s.stop.reset();
   c.s.retry_after.reset();

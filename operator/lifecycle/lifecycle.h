@@ -46,7 +46,7 @@ struct Input {
 
 struct Options {
   placement::YardOptions yard;
-  std::string trainer_image = "trainyard-trainer:latest";          // for jobs without their own image
+  std::string trainer_image = "trainyard-trainer:latest";          // for jobs without their own image; frozen by a claim
   std::vector<std::string> launch_command = {"trainyard-launch"};  // of the bundled trainer's container
   int64_t cpu_milli_per_gpu = 1000;                                // requested by each pod, so that none is BestEffort
   int64_t memory_bytes_per_gpu = 2ll << 30;

@@ -55,7 +55,7 @@ json Container(const api::TrainingJob& job, int64_t node_rank, int64_t gpus, con
                     {"securityContext", ContainerSecurity(job)},
                     {"terminationMessagePath", std::string(contract::kDefaultTerminationLog)},
                     {"terminationMessagePolicy", "FallbackToLogsOnError"}};
-  container["image"] = job.spec.image.empty() ? options.trainer_image : job.spec.image;
+  container["image"] = job.status.trainer ? job.status.trainer->image : options.trainer_image;
   if (job.spec.UsesBundledTrainer()) {
     container["command"] = options.launch_command;
   } else if (!job.spec.command.empty()) {

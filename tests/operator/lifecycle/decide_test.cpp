@@ -320,6 +320,58 @@ TEST(Resize, OtherChangesWaitForTheNextAttempt) {
   EXPECT_EQ(s.status().plan->generation, 2);
 }
 
+std::set<std::string> ImagesOf(const Decision& d) {
+  std::set<std::string> images;
+  for (const Action& action : d.actions) {
+    if (action.kind == Action::Kind::kCreatePod) images.insert(action.object["spec"]["containers"][0]["image"]);
+  }
+  return images;
+}
+
+TEST(Upgrade, ARestartOfTheSameGenerationKeepsItsTrainerImage) {
+  for (int64_t min_count : {0, 1}) {
+    Scenario s;
+    s.in.job.spec.gpus.min_count = min_count;  // an elastic job is planned anew for each attempt
+    s.options.trainer_image = "trainer:old";
+    EXPECT_EQ(ImagesOf(s.Step()), std::set<std::string>{"trainer:old"});
+    s.Start();
+    s.options.trainer_image = "trainer:new";
+    EXPECT_TRUE(s.Step().actions.empty()) << "an upgrade touches nothing that runs";
+    EXPECT_EQ(s.status().attempt, 1);
+    s.Exit(0, 137);
+    s.Step();
+    s.Reap();
+    s.in.now += std::chrono::minutes(10);
+    EXPECT_EQ(ImagesOf(s.Step()), std::set<std::string>{"trainer:old"});
+    EXPECT_EQ(s.status().attempt, 2);
+  }
+}
+
+TEST(Upgrade, ANewGenerationTakesTheNewTrainerImage) {
+  Scenario s;
+  s.options.trainer_image = "trainer:old";
+  s.Start();
+  s.options.trainer_image = "trainer:new";
+  s.Edit();
+  s.in.job.spec.gpus.count = 4;
+  s.Step();
+  s.Reap();
+  EXPECT_EQ(ImagesOf(s.Step()), std::set<std::string>{"trainer:new"});
+}
+
+TEST(Upgrade, PodsOfOneAttemptRunOneImage) {
+  Scenario s(2, 1);
+  s.in.job.spec.image = "me/train:1";
+  s.in.job.spec.command = {"train"};
+  s.in.job.spec.parallelism.strategy = api::Strategy::kDdp;
+  s.Step();
+  ASSERT_EQ(s.in.pods.size(), 2u);
+  s.in.pods.pop_back();  // not created after all
+  s.Edit();
+  s.in.job.spec.image = "me/train:2";
+  EXPECT_EQ(ImagesOf(s.Step()), std::set<std::string>{"me/train:1"});
+}
+
 TEST(Elastic, StartsSmallerRatherThanNotAtAll) {
   Scenario s;
   s.in.job.spec.gpus = {.count = 4, .min_count = 1, .max_count = 4};
