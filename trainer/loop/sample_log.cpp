@@ -9,6 +9,12 @@
 
 namespace trainyard::loop {
 
+std::string SampleLogPath(const std::string& where, const std::string& run_dir, int64_t attempt, int rank) {
+  const std::string last = std::to_string(rank) + ".jsonl";
+  if (where.find('/') == std::string::npos) return run_dir + "/samples-" + last;
+  return where + "/samples-" + std::to_string(attempt) + "-" + last;
+}
+
 Result<SampleLog> SampleLog::Open(const std::string& path) {
   std::FILE* file = std::fopen(path.c_str(), "ae");
   if (file == nullptr) return Fail(ErrorCode::kUnavailable, "cannot open " + path + ": " + std::strerror(errno));

@@ -1,6 +1,7 @@
 // A debugging aid: which sequences this rank really read, one JSON line each: {"step", "cursor", "digest"}. The digest
 // is of the tokens, so that the log shows what was trained on and not what was meant to be. Written when the variable
-// TRAINYARD_SAMPLE_LOG is set, into RUN_DIR/samples-RANK.jsonl. Thread-safety: one thread.
+// TRAINYARD_SAMPLE_LOG is set: 1 for the run directory, or a directory that outlives the pods. Thread-safety: one
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,10 @@
 namespace trainyard::loop {
 
 inline constexpr const char* kEnvSampleLog = "TRAINYARD_SAMPLE_LOG";
+
+// samples-RANK.jsonl in the run directory, which one attempt has for itself, or samples-ATTEMPT-RANK.jsonl in `where`
+// when that is a path.
+std::string SampleLogPath(const std::string& where, const std::string& run_dir, int64_t attempt, int rank);
 
 class SampleLog {
  public:

@@ -74,8 +74,8 @@ Outcome<std::unique_ptr<Session>> Prepare(const config::RankEnv& env, const conf
   s.report = std::make_unique<Report>(s.env, s.job.training.steps);
   s.report->Phase(contract::phase::kStarting);
   if (auto data = OpenData(s); !data) return Fails(data.error());
-  if (get(kEnvSampleLog) != nullptr) {
-    auto log = SampleLog::Open(env.run_dir + "/samples-" + std::to_string(env.rank) + ".jsonl");
+  if (const char* where = get(kEnvSampleLog); where != nullptr) {
+    auto log = SampleLog::Open(SampleLogPath(where, env.run_dir, env.attempt, env.rank));
     if (!log) return Fails(contract::kExitConfiguration, log.error().message);
     s.sample_log = std::move(*log);
   }
