@@ -21,7 +21,12 @@ controlplane_dir() {
   printf '%s/controlplane-%s' "$cache" "$(cat "$here"/controlplane/{go.mod,go.sum,main.go} | sha256sum | cut -c1-16)"
 }
 
-# free_port [ADDRESS]: a TCP port that nobody listens on, outside the range the kernel gives to outgoing connections.
+# Where the program of the Go module in the directory NAME lives, likewise.
+program_dir() {
+  printf '%s/%s-%s' "$cache" "$1" "$(cat "$here/$1"/go.mod "$here/$1"/go.sum "$here/$1"/*.go | sha256sum | cut -c1-16)"
+}
+
+# free_port: a TCP port that nobody listens on, outside the range the kernel gives to outgoing connections.
 # Another run may still take it first, so whoever uses it checks that its own program answers.
 free_port() {
   local port
@@ -49,7 +54,7 @@ start_part() {
 part_pid() {
   local dir=$1 name=$2 pid
   pid=$(cat "$dir/pids/$name" 2>/dev/null) || return 0
-  if [ -n "$pid" ] && tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | grep -qF -- "$dir/"; then
+  if [ -n "$pid" ] && { tr '\0' ' ' <"/proc/$pid/cmdline"; } 2>/dev/null | grep -qF -- "$dir/"; then
     printf '%s' "$pid"
   fi
 }

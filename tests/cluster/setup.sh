@@ -44,12 +44,10 @@ controlplane() {
   mv "$part" "$target"
 }
 
-module_hash() { cat "$1"/go.mod "$1"/go.sum "$1"/*.go | sha256sum | cut -c1-16; }
-
-# One program of one module: $cache/NAME-HASH/NAME, and $cache/NAME pointing at it.
+# program NAME PACKAGE TITLE FLAGS: the one program of the module in the directory NAME.
 program() {
   local name=$1 package=$2 title=$3 flags=$4 target part
-  target="$cache/$name-$(module_hash "$here/$name")"
+  target=$(program_dir "$name")
   if [ ! -x "$target/$name" ]; then
     rm -rf "$target" "$target".part.*
     part=$(mktemp -d "$target.part.XXXXXX")
