@@ -56,11 +56,15 @@ using Object = std::shared_ptr<const nlohmann::json>;
 struct ListOptions {
   std::string ns;              // empty: all namespaces
   std::string label_selector;  // Kubernetes syntax, see selector.h
+  // Objects per page; 0: all in one answer. As with the API itself, a cluster may ignore it and return everything.
+  int limit = 0;
+  std::string from;  // `next` of the page before; empty: the first page
 };
 
 struct ObjectList {
   std::vector<Object> items;
   std::string resource_version;  // watch from here to miss nothing
+  std::string next;              // there are more: ask with it. Empty: this was the last page
 };
 
 struct WatchOptions {
@@ -91,7 +95,8 @@ class Watch {
  public:
   virtual ~Watch() = default;
   // Waits up to `timeout` for one event; nothing came: nullopt. Errors: kGone when the version has expired (list
-  // again), kUnavailable when the stream has ended or was stopped (watch again from the last version seen).
+  // again); others mean to watch again from the last version seen: kUnavailable when the stream has ended, broke or was
+  // stopped, kDeadlineExceeded when it seems dead, anything else when the server reports an error.
   virtual Result<std::optional<WatchEvent>> Next(Milliseconds timeout) = 0;
   // Wakes a waiting Next(), from any thread.
   virtual void Stop() = 0;
@@ -103,6 +108,7 @@ class Cluster {
  public:
   virtual ~Cluster() = default;
 
+  // All pages of one list show the same version of the cluster. kGone when options.from has expired: start again.
   virtual Result<ObjectList> List(Kind kind, const ListOptions& options) = 0;
   // kNotFound.
   virtual Result<nlohmann::json> Get(Kind kind, const ObjectKey& key) = 0;

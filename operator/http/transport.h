@@ -55,8 +55,8 @@ class Transport {
  public:
   virtual ~Transport() = default;
   // Any answer of a server is a Response, whatever its status. Errors: kInvalidArgument for a URL or method that cannot
-  // be sent, kPermissionDenied when the server's certificate is not trusted or our own cannot be loaded, kUnavailable
-  // when the server cannot be reached or hangs up, kDeadlineExceeded after request.timeout.
+  // be sent, kUnavailable when the server cannot be reached, is not trusted or hangs up, kDeadlineExceeded after
+  // request.timeout.
   virtual Result<Response> Send(const Request& request) = 0;
   // Returns once status and headers are there, at the latest after request.timeout; the body has no deadline.
   // Errors as Send, and kFailedPrecondition of a transport that cannot do it.
@@ -66,5 +66,9 @@ class Transport {
 // Transport over cpprestsdk, the only door to it. Not for URLs of strangers: a malformed chunk in a response aborts the
 // process inside that library.
 std::unique_ptr<Transport> NewCpprestTransport(TransportOptions options = {});
+
+// Transport for strangers: http:// alone, also to addresses of IPv6, a connection per call, headers and body bounded
+// (kUnavailable beyond). It cannot stream.
+std::unique_ptr<Transport> NewPlainTransport(size_t max_body_bytes = 1u << 20);
 
 }  // namespace trainyard::http

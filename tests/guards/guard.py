@@ -51,7 +51,7 @@ MAINS = {"operator/main.cpp": "operator", "trainer/main.cpp": "trainer/loop"}
 # Third parties and the only places that see them.
 DOORS = [
     (r"<cpprest/|<pplx/", r"operator/http/cpprest_[a-z_]*\.(h|cpp)"),
-    (r"<boost/", r"operator/http/(server[a-z_]*|connection|session)\.(h|cpp)"),
+    (r"<boost/", r"operator/http/(server[a-z_]*|connection|session|plain_transport)\.(h|cpp)"),
     (r"<yaml-cpp/", r"operator/api/yaml\.cpp|operator/kube/config[a-z_]*\.cpp"),
     (r"<prometheus/", r"operator/runtime/metrics[a-z_]*\.(h|cpp)"),
     (r"<CLI/", r"operator/cli/.*|operator/main\.cpp|trainer/launch/main\.cpp|trainer/main\.cpp"),
