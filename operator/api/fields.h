@@ -196,6 +196,8 @@ void Fields(A& a, V& v) {
 template <typename A, Of<TrainerStatus> V>
 void Fields(A& a, V& v) {
   a("image", v.image);
+  a("cpuMilliPerGPU", v.cpu_milli_per_gpu);
+  a("memoryBytesPerGPU", v.memory_bytes_per_gpu);
   a("generation", v.generation);
 }
 

@@ -207,6 +207,8 @@ struct PlacementStatus {
 // What the pods run, frozen at the first claim of a generation: an upgrade of the operator changes no job under way.
 struct TrainerStatus {
   std::string image;
+  int64_t cpu_milli_per_gpu = 0;     // requested by each pod
+  int64_t memory_bytes_per_gpu = 0;  // requested by each pod
   int64_t generation = 0;  // of the spec that it was taken for
 };
 

@@ -12,6 +12,13 @@ namespace {
 // Sizes an elastic job tries at most per decision; each costs a plan and a placement.
 constexpr int kMaxTries = 256;
 
+// Every pod of every attempt of a generation runs the image of the first one and asks for the same, whatever the
+// operator's defaults are by then, and whatever the spec says while the pods of an attempt are being created.
+api::TrainerStatus Frozen(const Context& c) {
+  if (c.s.trainer && c.s.trainer->generation == c.job.meta.generation) return *c.s.trainer;
+  return NewTrainer(c.job, c.opt);
+}
+
 std::optional<placement::GangPlacement> TryPlace(Context& c, const api::PlanStatus& plan, bool own_counted_free,
                                                  std::string* why_not) {
   placement::GangRequest request;
@@ -21,7 +28,7 @@ std::optional<placement::GangPlacement> TryPlace(Context& c, const api::PlanStat
   request.products = {plan.product};
   request.nvlink = c.job.spec.gpus.nvlink;
   request.excluded_nodes = c.s.excluded_nodes;
-  request.pod_resources = PodResources(plan.per_node, c.opt);
+  request.pod_resources = PodResources(plan.per_node, Frozen(c));
   request.own_counted_free = own_counted_free;
   auto placed = placement::Place(c.Yard(), request);
   if (placed) return *placed;
@@ -32,14 +39,6 @@ std::optional<placement::GangPlacement> TryPlace(Context& c, const api::PlanStat
 // Every pod of every earlier attempt can do no more harm.
 bool PredecessorsGone(Context& c) {
   return std::all_of(c.mine.begin(), c.mine.end(), [&c](const auto* pod) { return c.Gone(*pod); });
-}
-
-// Every pod of every attempt of a generation runs the image of the first one, whatever the operator's default is by
-// then, and whatever the spec says while the pods of an attempt are being created.
-void FreezeImage(Context& c) {
-  if (c.s.trainer && c.s.trainer->generation == c.job.meta.generation) return;
-  const std::string& own = c.job.spec.image;
-  c.s.trainer = api::TrainerStatus{own.empty() ? c.opt.trainer_image : own, c.job.meta.generation};
 }
 
 }  // namespace
@@ -84,7 +83,7 @@ void Claim(Context& c) {
     c.s.placement->nodes.push_back({node, choice->plan.per_node});
   }
   c.s.placement->domain = choice->placement.domain;
-  FreezeImage(c);
+  c.s.trainer = Frozen(c);
   c.s.started = false;
   c.s.stop.reset();
   c.s.retry_after.reset();

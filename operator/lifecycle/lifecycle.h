@@ -48,7 +48,8 @@ struct Options {
   placement::YardOptions yard;
   std::string trainer_image = "trainyard-trainer:latest";          // for jobs without their own image; frozen by a claim
   std::vector<std::string> launch_command = {"trainyard-launch"};  // of the bundled trainer's container
-  int64_t cpu_milli_per_gpu = 1000;                                // requested by each pod, so that none is BestEffort
+  int64_t cpu_milli_per_gpu = 1000;                                // requested by each pod, so that none is BestEffort;
+                                                                   // frozen by a claim, as is the next
   int64_t memory_bytes_per_gpu = 2ll << 30;
   Milliseconds gang_deadline{60'000};            // from claim to all pods existing, and from un-gating to all bound
   Milliseconds startup_deadline{600'000};        // for containers that wait for an image or a configuration

@@ -35,9 +35,9 @@ json Pin(const std::string& node) {
            {{"requiredDuringSchedulingIgnoredDuringExecution", {{"nodeSelectorTerms", json::array({term})}}}}}};
 }
 
-json Resources(int64_t gpus, const Options& options) {
+json Resources(int64_t gpus, const api::TrainerStatus& trainer) {
   std::string count = std::to_string(gpus);
-  std::map<std::string, int64_t> wanted = PodResources(gpus, options);
+  std::map<std::string, int64_t> wanted = PodResources(gpus, trainer);
   return {{"requests",
            {{"cpu", std::to_string(wanted["cpu"]) + "m"},
             {"memory", std::to_string(wanted["memory"])},
@@ -46,16 +46,17 @@ json Resources(int64_t gpus, const Options& options) {
 }
 
 json Container(const api::TrainingJob& job, int64_t node_rank, int64_t gpus, const Options& options) {
+  const api::TrainerStatus trainer = job.status.trainer ? *job.status.trainer : NewTrainer(job, options);
   json container = {{"name", std::string(contract::kContainerName)},
                     {"env", Environment(job, node_rank)},
                     {"ports", json::array({{{"name", "master"}, {"containerPort", contract::kDefaultMasterPort}},
                                            {{"name", "status"}, {"containerPort", contract::kDefaultStatusPort}}})},
-                    {"resources", Resources(gpus, options)},
+                    {"resources", Resources(gpus, trainer)},
                     {"volumeMounts", VolumeMounts(job)},
                     {"securityContext", ContainerSecurity(job)},
                     {"terminationMessagePath", std::string(contract::kDefaultTerminationLog)},
                     {"terminationMessagePolicy", "FallbackToLogsOnError"}};
-  container["image"] = job.status.trainer ? job.status.trainer->image : options.trainer_image;
+  container["image"] = trainer.image;
   if (job.spec.UsesBundledTrainer()) {
     container["command"] = options.launch_command;
   } else if (!job.spec.command.empty()) {
@@ -67,8 +68,15 @@ json Container(const api::TrainingJob& job, int64_t node_rank, int64_t gpus, con
 
 }  // namespace
 
-std::map<std::string, int64_t> PodResources(int64_t gpus, const Options& options) {
-  return {{"cpu", gpus * options.cpu_milli_per_gpu}, {"memory", gpus * options.memory_bytes_per_gpu}};
+api::TrainerStatus NewTrainer(const api::TrainingJob& job, const Options& options) {
+  return {.image = job.spec.image.empty() ? options.trainer_image : job.spec.image,
+          .cpu_milli_per_gpu = options.cpu_milli_per_gpu,
+          .memory_bytes_per_gpu = options.memory_bytes_per_gpu,
+          .generation = job.meta.generation};
+}
+
+std::map<std::string, int64_t> PodResources(int64_t gpus, const api::TrainerStatus& trainer) {
+  return {{"cpu", gpus * trainer.cpu_milli_per_gpu}, {"memory", gpus * trainer.memory_bytes_per_gpu}};
 }
 
 json BuildPod(const api::TrainingJob& job, int64_t node_rank, const Options& options) {

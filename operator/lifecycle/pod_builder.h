@@ -22,6 +22,9 @@ nlohmann::json BuildPod(const api::TrainingJob& job, int64_t node_rank, const Op
 nlohmann::json BuildService(const api::TrainingJob& job);
 
 // What a pod with `gpus` GPUs asks for besides them, in base units (cpu in milli).
-std::map<std::string, int64_t> PodResources(int64_t gpus, const Options& options);
+std::map<std::string, int64_t> PodResources(int64_t gpus, const api::TrainerStatus& trainer);
+
+// What the pods of a first claim of this generation run and ask for.
+api::TrainerStatus NewTrainer(const api::TrainingJob& job, const Options& options);
 
 }  // namespace trainyard::lifecycle

@@ -77,7 +77,7 @@ TrainingJob FullJob() {
   t.plan =
       PlanStatus{"ZeRO2", 2, 1, "H100-SXM", 4, 2, 3030272, 48484352, 85899345920, 36363264, "smallest that fits", 3};
   t.placement = PlacementStatus{{{"node-a", 1}, {"node-b", 1}}, "rack-3"};
-  t.trainer = TrainerStatus{"example.com/me/train:1", 3};
+  t.trainer = TrainerStatus{"example.com/me/train:1", 1000, 2147483648, 3};
   t.attempt = 7;
   t.started = true;
   t.stop = StopStatus{"Resize", 6};

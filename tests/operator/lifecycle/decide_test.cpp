@@ -342,8 +342,11 @@ TEST(Upgrade, ARestartOfTheSameGenerationKeepsItsTrainerImage) {
     s.Step();
     s.Reap();
     s.in.now += std::chrono::minutes(10);
-    EXPECT_EQ(ImagesOf(s.Step()), std::set<std::string>{"trainer:old"});
+    s.options.cpu_milli_per_gpu *= 2;
+    const Decision again = s.Step();
+    EXPECT_EQ(ImagesOf(again), std::set<std::string>{"trainer:old"});
     EXPECT_EQ(s.status().attempt, 2);
+    EXPECT_EQ(s.status().trainer->cpu_milli_per_gpu, 1000) << "nor may it ask for more than it had";
   }
 }
 

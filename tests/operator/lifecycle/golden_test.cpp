@@ -64,7 +64,7 @@ TEST(LifecycleGolden, PodsReadBackAsTheyWereMeant) {
   EXPECT_FALSE(pod->foreign_gate);
   EXPECT_EQ(pod->pinned_node, "node-1");
   EXPECT_EQ(pod->gpus, 2);
-  for (const auto& [resource, amount] : PodResources(2, s.options)) EXPECT_EQ(pod->requests[resource], amount);
+  for (const auto& [resource, amount] : PodResources(2, *d.status.trainer)) EXPECT_EQ(pod->requests[resource], amount);
 }
 
 }  // namespace
