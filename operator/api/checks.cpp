@@ -1,5 +1,7 @@
 #include "operator/api/checks.h"
 
+#include <algorithm>
+
 #include <nlohmann/json.hpp>
 
 #include "operator/api/names.h"
@@ -38,8 +40,10 @@ bool Checks::Required(const std::string& path, const std::string& value, std::st
 }
 
 void Checks::Length(const std::string& path, const std::string& value, size_t max) {
-  if (value.size() > max) {
-    Report(path, "has " + std::to_string(value.size()) + " bytes; at most " + std::to_string(max) + " are allowed");
+  // Bytes 10xxxxxx continue a character of UTF-8.
+  const size_t size = std::count_if(value.begin(), value.end(), [](char c) { return (c & 0xC0) != 0x80; });
+  if (size > max) {
+    Report(path, "has " + std::to_string(size) + " characters; at most " + std::to_string(max) + " are allowed");
   }
   if (value.find('\0') != std::string::npos) Report(path, "contains a NUL character");
 }

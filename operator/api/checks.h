@@ -19,7 +19,7 @@ class Checks {
   void Range(const std::string& path, double value, double min, double max, bool above = false);
   // Reports an empty text; false then.
   bool Required(const std::string& path, const std::string& value, std::string_view what);
-  // Reports a text longer than `max` bytes or with a NUL in it.
+  // Reports a text longer than `max` characters (code points, as the API server counts them) or with a NUL in it.
   void Length(const std::string& path, const std::string& value, size_t max);
   void Items(const std::string& path, size_t count, size_t max);
   // A path inside a volume: relative, without empty, '.' or '..' parts.

@@ -4,7 +4,8 @@
 // An archive A offers: a(name, value) for numbers, flags, strings, enums, lists, maps, optionals and structs listed
 // here; a.Group(name, body) for an object that has no struct of its own; a.OptionalGroup(name, present, body), written
 // only if `present`; a.Presence(name, flag) for an empty object whose presence is the flag; a.Count(name, text) for
-// int-or-string; a.PreciseTime(name, time) for a time with milliseconds.
+// int-or-string; a.NonEmpty(name, value) for a string or list that means something else when it is absent, so that an
+// empty one is an error; a.PreciseTime(name, time) for a time with milliseconds.
 #pragma once
 
 #include <concepts>
@@ -106,7 +107,7 @@ void Fields(A& a, V& v) {
 template <typename A, Of<Checkpoint> V>
 void Fields(A& a, V& v) {
   a("volume", v.volume);
-  a("path", v.path);
+  a.NonEmpty("path", v.path);
   a.Group("every", [&](auto& every) { every("steps", v.every_steps); });
   a("keepLast", v.keep_last);
   a("resume", v.resume);
@@ -126,8 +127,8 @@ template <typename A, Of<Volume> V>
 void Fields(A& a, V& v) {
   a("name", v.name);
   a.OptionalGroup("persistentVolumeClaim", !v.claim_name.empty(),
-                  [&](auto& claim) { claim("claimName", v.claim_name); });
-  a.OptionalGroup("hostPath", !v.host_path.empty(), [&](auto& host) { host("path", v.host_path); });
+                  [&](auto& claim) { claim.NonEmpty("claimName", v.claim_name); });
+  a.OptionalGroup("hostPath", !v.host_path.empty(), [&](auto& host) { host.NonEmpty("path", v.host_path); });
   a.Presence("emptyDir", v.empty_dir);
 }
 
@@ -148,9 +149,10 @@ void Fields(A& a, V& v) {
   a("recovery", v.recovery);
   a("suspend", v.suspend);
   a("planOnly", v.plan_only);
-  a("image", v.image);
-  a("command", v.command);
-  a("args", v.args);
+  a.NonEmpty("managedBy", v.managed_by);
+  a.NonEmpty("image", v.image);
+  a.NonEmpty("command", v.command);
+  a.NonEmpty("args", v.args);
   a("env", v.env);
   a("volumes", v.volumes);
 }

@@ -76,6 +76,15 @@ class JsonReader {
   void Count(const char* name, std::string& text) {
     if (const nlohmann::json* json = Find(name)) ReadCount(context_, PathOf(name), *json, text);
   }
+  // A string or a list.
+  template <typename T>
+  void NonEmpty(const char* name, T& value) {
+    const nlohmann::json* json = Find(name);
+    if (json == nullptr) return;
+    Value(*json, PathOf(name), value);
+    const bool right_type = std::same_as<T, std::string> ? json->is_string() : json->is_array();
+    if (right_type && value.empty()) context_.Report(PathOf(name), "is empty; leave it out instead");
+  }
   void PreciseTime(const char* name, std::optional<TimePoint>& time) { (*this)(name, time); }
 
   // The member `name`, or null when absent or null; remembers the name as known.

@@ -74,6 +74,10 @@ class JsonWriter {
     if (flag) object_[name] = nlohmann::json::object();
   }
   void Count(const char* name, const std::string& text) { (*this)(name, text); }
+  template <typename T>
+  void NonEmpty(const char* name, const T& value) {
+    (*this)(name, value);
+  }
   void PreciseTime(const char* name, const std::optional<TimePoint>& time) {
     if (time) object_[name] = FormatTime(*time, true);
   }

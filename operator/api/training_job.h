@@ -18,6 +18,10 @@ inline constexpr const char* kVersion = "v1alpha1";
 inline constexpr const char* kApiVersion = "trainyard.dev/v1alpha1";
 inline constexpr const char* kKind = "TrainingJob";
 inline constexpr const char* kPlural = "trainingjobs";
+// What spec.managedBy means when it is left out: this operator.
+inline constexpr const char* kManagedByUs = "trainyard.dev/operator";
+// Volumes of the operator's own are called so; users' volumes may not be.
+inline constexpr const char* kReservedVolumePrefix = "trainyard-";
 // A job's name is a DNS label of at most this many characters, so that every child's name fits into 63.
 inline constexpr int kMaxNameLength = 45;
 
@@ -144,13 +148,16 @@ struct Spec {
   Recovery recovery;
   bool suspend = false;
   bool plan_only = false;
-  std::string image;  // a user's own program instead of the bundled trainer
+  std::string managed_by;  // empty: kManagedByUs
+  std::string image;       // a user's own program instead of the bundled trainer
   std::vector<std::string> command;
   std::vector<std::string> args;
   std::vector<EnvVar> env;
   std::vector<Volume> volumes;
 
   bool UsesBundledTrainer() const { return image.empty() && command.empty(); }
+  // False: another controller runs the job, and the operator writes nothing of it.
+  bool IsOurs() const { return managed_by.empty() || managed_by == kManagedByUs; }
 };
 
 // ---- status -------------------------------------------------------------------------------------------------
@@ -209,7 +216,7 @@ struct TrainerStatus {
   std::string image;
   int64_t cpu_milli_per_gpu = 0;     // requested by each pod
   int64_t memory_bytes_per_gpu = 0;  // requested by each pod
-  int64_t generation = 0;  // of the spec that it was taken for
+  int64_t generation = 0;            // of the spec that it was taken for
 };
 
 // Written before the first delete of an intended stop, so that exits after it never count as failures.

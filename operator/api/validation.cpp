@@ -90,7 +90,8 @@ void CheckTraining(Checks& c, const Training& t) {
     c.Report(p + "optimizer.betas", "must have 2 numbers, has " + std::to_string(t.optimizer.betas.size()));
   }
   for (size_t i = 0; i < std::min<size_t>(t.optimizer.betas.size(), 2); ++i) {
-    c.Range(At(p + "optimizer.betas", i), t.optimizer.betas[i], 0, 0.999999);
+    c.Range(At(p + "optimizer.betas", i), t.optimizer.betas[i], 0, 1);
+    if (t.optimizer.betas[i] == 1) c.Report(At(p + "optimizer.betas", i), "1.0 must be less than 1.0");
   }
   c.Range(p + "optimizer.epsilon", t.optimizer.epsilon, 0, 1, true);
   c.Range(p + "optimizer.weightDecay", t.optimizer.weight_decay, 0, 10);
@@ -199,7 +200,7 @@ void CheckCheckpoint(Checks& c, const Spec& spec) {
 
 void CheckProgram(Checks& c, const Spec& spec) {
   c.Length("spec.image", spec.image, 1024);
-  if (spec.image.find_first_of(" \t\n") != std::string::npos) {
+  if (spec.image.find_first_of(" \t\n\r\f") != std::string::npos) {
     c.Report("spec.image", Quoted(spec.image) + " contains white space");
   }
   if (!spec.UsesBundledTrainer() && spec.parallelism.strategy == Strategy::kAuto) {
@@ -254,11 +255,13 @@ void CheckVolumes(Checks& c, const std::vector<Volume>& volumes) {
       c.Report(p + ".name",
                Quoted(v.name) + " is not a DNS label: at most 63 lower-case letters, digits and '-', not at the ends");
     }
+    if (v.name.starts_with(kReservedVolumePrefix)) {
+      c.Report(p + ".name", Quoted(v.name) + " is reserved; names must not start with " + kReservedVolumePrefix);
+    }
     c.Unique(p + ".name", v.name, seen);
     int sources = (v.claim_name.empty() ? 0 : 1) + (v.host_path.empty() ? 0 : 1) + (v.empty_dir ? 1 : 0);
     if (sources != 1) {
-      c.Report(p, "needs exactly one of persistentVolumeClaim.claimName, hostPath.path and emptyDir, has " +
-                      std::to_string(sources));
+      c.Report(p, "needs exactly one of persistentVolumeClaim, hostPath and emptyDir, has " + std::to_string(sources));
     }
     if (!v.claim_name.empty() && !IsDnsSubdomain(v.claim_name)) {
       c.Report(p + ".persistentVolumeClaim.claimName", Quoted(v.claim_name) + " is not a DNS name");
@@ -267,6 +270,28 @@ void CheckVolumes(Checks& c, const std::vector<Volume>& volumes) {
     if (!v.host_path.empty() && !v.host_path.starts_with('/')) {
       c.Report(p + ".hostPath.path", Quoted(v.host_path) + " must be absolute");
     }
+    if ((v.host_path + "/").find("/../") != std::string::npos) {
+      c.Report(p + ".hostPath.path", Quoted(v.host_path) + " must not contain '..' parts");
+    }
+  }
+}
+
+// "example.com/controller": a DNS subdomain, and a name that begins and ends with a letter or digit.
+bool IsDomainPath(std::string_view text) {
+  size_t slash = text.find('/');
+  if (slash == std::string_view::npos || !IsDnsSubdomain(text.substr(0, slash))) return false;
+  std::string_view name = text.substr(slash + 1);
+  auto alnum = [](unsigned char ch) { return std::isalnum(ch) != 0; };
+  return !name.empty() && alnum(name.front()) && alnum(name.back()) &&
+         std::all_of(name.begin(), name.end(),
+                     [&](unsigned char ch) { return alnum(ch) || ch == '.' || ch == '_' || ch == '-'; });
+}
+
+void CheckManagedBy(Checks& c, const std::string& managed_by) {
+  if (managed_by.empty()) return;
+  c.Length("spec.managedBy", managed_by, 63);
+  if (!IsDomainPath(managed_by)) {
+    c.Report("spec.managedBy", Quoted(managed_by) + " is not a path with a domain such as example.com/controller");
   }
 }
 
@@ -292,6 +317,7 @@ std::vector<std::string> Validate(const TrainingJob& job) {
   c.Range("spec.recovery.maxRestarts.user", job.spec.recovery.max_user_restarts, 0, 1'000'000);
   c.Range("spec.recovery.maxRestarts.infrastructure", job.spec.recovery.max_infrastructure_restarts, 0, 1'000'000);
   c.Range("spec.recovery.maxGraceSeconds", job.spec.recovery.max_grace_seconds, 1, 86'400);
+  CheckManagedBy(c, job.spec.managed_by);
   CheckProgram(c, job.spec);
   CheckVolumes(c, job.spec.volumes);
   return c.Take();

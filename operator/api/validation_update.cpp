@@ -22,6 +22,7 @@ constexpr Immutable kImmutable[] = {
     {"/training/seed", "the sample order follows from it"},
     {"/checkpoint/volume", "the job's checkpoints are there"},
     {"/checkpoint/path", "the job's checkpoints are there"},
+    {"/managedBy", "the controller that began it must end it"},
 };
 
 nlohmann::json Part(const nlohmann::json& spec, const char* pointer) {
@@ -43,6 +44,9 @@ std::vector<std::string> ValidateUpdate(const TrainingJob& old_job, const Traini
   TrainingJob after = new_job;
   ApplyDefaults(before);
   ApplyDefaults(after);
+  for (TrainingJob* job : {&before, &after}) {
+    if (job->spec.managed_by.empty()) job->spec.managed_by = kManagedByUs;
+  }
   nlohmann::json old_spec = SpecToJson(before.spec);
   nlohmann::json new_spec = SpecToJson(after.spec);
   Checks c;

@@ -4,7 +4,6 @@
 
 #include "operator/api/validation.h"
 #include "operator/lifecycle/conditions.h"
-#include "operator/lifecycle/pod_spec.h"
 #include "operator/lifecycle/resolved_job.h"
 #include "operator/lifecycle/steps.h"
 #include "operator/sizing/plan.h"
@@ -53,11 +52,6 @@ std::optional<api::PlanStatus> PlanFor(Context& c, int64_t count, std::string* p
 
 void JudgePlan(Context& c) {
   std::vector<std::string> errors = api::Validate(c.job);
-  for (const api::Volume& volume : c.job.spec.volumes) {
-    if (!volume.name.starts_with(kReservedVolumePrefix)) continue;
-    errors.push_back("spec.volumes: the name '" + volume.name + "' is reserved; names must not start with " +
-                     kReservedVolumePrefix);
-  }
   if (!errors.empty()) return Refuse(c, "Invalid", Join(errors));
   bool elastic = c.job.spec.gpus.min_count > 0;
   if (c.s.plan && c.s.plan->generation == c.job.meta.generation && (!elastic || c.Live())) {

@@ -25,7 +25,7 @@ json FromField(const std::string& name, const std::string& path) {
 
 std::string MountPath(const std::string& volume) { return std::string(contract::kDefaultVolumeRoot) + "/" + volume; }
 
-// Names of our volumes; planning refuses users' volumes that are called so (kReservedVolumePrefix).
+// Names of our volumes; validation refuses users' volumes that are called so (api::kReservedVolumePrefix).
 constexpr const char* kJobVolume = "trainyard-job";
 constexpr const char* kRunVolume = "trainyard-run";
 constexpr const char* kShmVolume = "trainyard-shm";

@@ -8,9 +8,6 @@
 
 namespace trainyard::lifecycle {
 
-// Volumes of the pod whose names start with this are ours.
-inline constexpr const char* kReservedVolumePrefix = "trainyard-";
-
 // Seconds between SIGTERM and SIGKILL: enough to finish a step and save, at most spec.recovery.maxGraceSeconds.
 int64_t GraceSeconds(const api::TrainingJob& job);
 

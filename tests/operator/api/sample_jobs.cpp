@@ -62,6 +62,7 @@ TrainingJob FullJob() {
   s.recovery = {.max_user_restarts = 1, .max_infrastructure_restarts = 9, .max_grace_seconds = 60};
   s.suspend = true;
   s.plan_only = true;
+  s.managed_by = "example.com/other";
   s.image = "example.com/me/train:1";
   s.command = {"torchrun", "train.py"};
   s.args = {"--fast"};

@@ -78,7 +78,7 @@ TEST(Validate, NamesEachProblemWithItsPath) {
       {[](auto& j) { j.spec.training.optimizer.betas = {0.9}; },
        "spec.training.optimizer.betas: must have 2 numbers, has 1"},
       {[](auto& j) { j.spec.training.optimizer.betas = {0.9, 1.0}; },
-       "spec.training.optimizer.betas[1]: 1.0 is more than 0.999999"},
+       "spec.training.optimizer.betas[1]: 1.0 must be less than 1.0"},
       {[](auto& j) { j.spec.training.optimizer.learning_rate = 0; },
        "spec.training.optimizer.learningRate: 0.0 must be more than 0.0"},
       {[](auto& j) { j.spec.training.seed = -1; }, "spec.training.seed: -1 is less than 0"},
@@ -110,11 +110,16 @@ TEST(Validate, NamesEachProblemWithItsPath) {
       {[](auto& j) { j.spec.volumes.push_back({.name = "A", .host_path = "/x"}); },
        "spec.volumes[2].name: 'A' is not a DNS label"},
       {[](auto& j) { j.spec.volumes.push_back({.name = "x"}); },
-       "spec.volumes[2]: needs exactly one of persistentVolumeClaim.claimName, hostPath.path and emptyDir, has 0"},
+       "spec.volumes[2]: needs exactly one of persistentVolumeClaim, hostPath and emptyDir, has 0"},
       {[](auto& j) { j.spec.volumes.push_back({.name = "x", .claim_name = "c", .host_path = "/x"}); },
        "spec.volumes[2]: needs exactly one of"},
       {[](auto& j) { j.spec.volumes.push_back({.name = "x", .host_path = "x"}); },
        "spec.volumes[2].hostPath.path: 'x' must be absolute"},
+      {[](auto& j) { j.spec.volumes.push_back({.name = "x", .host_path = "/a/.."}); },
+       "spec.volumes[2].hostPath.path: '/a/..' must not contain '..' parts"},
+      {[](auto& j) { j.spec.volumes.push_back({.name = "trainyard-x", .host_path = "/x"}); },
+       "spec.volumes[2].name: 'trainyard-x' is reserved; names must not start with trainyard-"},
+      {[](auto& j) { j.spec.managed_by = "someone"; }, "spec.managedBy: 'someone' is not a path with a domain"},
       {[](auto& j) { j.spec.volumes.push_back({.name = "x", .claim_name = "C"}); },
        "spec.volumes[2].persistentVolumeClaim.claimName: 'C' is not a DNS name"},
   };
@@ -179,6 +184,7 @@ TEST(ValidateUpdate, RefusesWhatCheckpointsHangOn) {
       {[](Spec& s) { s.training.seed = 1; }, "spec.training.seed"},
       {[](Spec& s) { s.checkpoint->volume = "corpus"; }, "spec.checkpoint.volume"},
       {[](Spec& s) { s.checkpoint->path = "b"; }, "spec.checkpoint.path"},
+      {[](Spec& s) { s.managed_by = "example.com/other"; }, "spec.managedBy"},
   };
   for (const Case& c : cases) {
     TrainingJob new_job = SmallJob();
