@@ -1,0 +1,181 @@
+#!/usr/bin/env bash
+# The whole story on two real nodes: the chart installed from the built images, two operator replicas, the quick-start job
+# with 2 ranks on each node over the pod network, resized 4 -> 2 -> 4 with kubectl scale, the leading operator killed in the
+# middle of a resize, a pod deleted, the job Succeeded, and every sample accounted for. Then a user's own program. What it
+# prints is the test's output.
+#
+#   bash tests/cluster/e2e.sh [--bin build/release/bin] [--keep] [--shell]
+#     --keep    leave the directory with logs, volumes and checkpoints
+#     --shell   at the end, before everything goes, start a shell with KUBECONFIG set
+#
+# It starts itself in namespaces of its own (network, mounts, processes), so whatever happens nothing stays behind, and
+# several may run at once. Needs root, containerd, runc, CNI plug-ins, iptables, buildah, debootstrap: tests/setup.sh.
+# Without them it says so and exits with 77, or with 1 when TRAINYARD_REQUIRE_CLUSTER=1.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+bin=$repository/build/release/bin keep=0 shell=0 inside=0 dir=""
+while [ $# -gt 0 ]; do
+  case $1 in
+    --bin) bin=$(realpath "$2"); shift 2 ;;
+    --keep) keep=1; shift ;;
+    --shell) shell=1; shift ;;
+    --inside) inside=1 dir=$2; shift 2 ;;
+    *) die "e2e.sh does not know $1: --bin DIR, --keep, --shell" ;;
+  esac
+done
+
+if [ $inside = 0 ]; then
+  bash "$here/node.sh" check || exit
+  for program in trainyard trainyard-operator trainyard-launch trainyard-trainer; do
+    [ -x "$bin/$program" ] || die "$bin/$program is not there: build the release preset first, or pass --bin DIR"
+  done
+  bash "$here/setup.sh" controlplane helm coredns || exit
+  dir=$(mktemp -d "${TMPDIR:-/tmp}/trainyard-e2e.XXXXXX")
+  bash "$here/images.sh" --bin "$bin" >"$dir.images" || { status=$?; rm -rf "$dir" "$dir.images"; exit $status; }
+  child=""
+  clean() {
+    [ -z "$child" ] || kill -KILL "$child" 2>/dev/null || true
+    [ -z "$child" ] || wait "$child" 2>/dev/null || true
+    bash "$here/node.sh" down --dir "$dir" --all >/dev/null 2>&1 || true  # cgroups are in no namespace
+    rm -f "$dir.images"
+    if [ $keep = 1 ]; then printf 'e2e: kept %s\n' "$dir"; else rm -rf "$dir"; fi
+  }
+  trap clean EXIT
+  trap 'exit 130' INT TERM
+  unshare --net --mount --pid --fork --mount-proc --propagation private --kill-child \
+    bash "$here/e2e.sh" --inside "$dir" --bin "$bin" $([ $shell = 0 ] || echo --shell) &
+  child=$!
+  status=0
+  wait "$child" || status=$?
+  child=""
+  exit $status
+fi
+
+# ---- inside ------------------------------------------------------------------------------------------------------------
+source "$here/e2e_steps.sh"
+trap 'die "line $LINENO: $BASH_COMMAND"' ERR
+steps=400  # of docs/examples/quickstart.yaml
+
+title "Two real nodes: control plane, containerd and kubelet each, kube-proxy, CoreDNS"
+address=$(bash "$here/node.sh" network --dir "$dir")
+source "$dir.images"
+bash "$here/up.sh" --dir "$dir" --address "$address" --no-crd
+source "$dir/env"
+export KUBECONFIG
+nodes=()
+for index in 1 2; do
+  bash "$here/node.sh" up --dir "$dir" --name "node-$index" --index "$index" --gpus 2 \
+    --image "$OPERATOR_ARCHIVE" --image "$TRAINER_ARCHIVE" --image "$USER_ARCHIVE" &
+  nodes+=($!)
+done
+for node in "${nodes[@]}"; do wait "$node"; done
+bash "$here/node.sh" services --dir "$dir"
+run kubectl get nodes -L nvidia.com/gpu.product -o wide
+
+title "helm install"
+run "$HELM" install trainyard "$repository/charts/trainyard" --namespace trainyard-system --create-namespace \
+  --set "image.registry=localhost,image.repository=trainyard-operator,image.tag=${OPERATOR_IMAGE##*:},image.pullPolicy=Never" \
+  --set "trainer.image.registry=localhost,trainer.image.repository=trainyard-trainer,trainer.image.tag=${TRAINER_IMAGE##*:}" \
+  --set trainer.cpuPerGPU=300m --wait --timeout 90s
+run kubectl -n trainyard-system get pods -o wide
+expect "operator replicas ready" 2 "$(kubectl -n trainyard-system get deployment trainyard -o 'jsonpath={.status.readyReplicas}')"
+await 30 "a leader" leader_pod
+
+title "Volumes that both nodes share, and real text: the King James Bible, its last twentieth held out"
+make_volumes
+corpus
+
+title "The quick-start job, undisturbed, on 4 ranks"
+quickstart undisturbed
+await 60 "the job to run" phase_is undisturbed Running
+await 240 "the job to end" phase_is undisturbed Succeeded Failed
+run kubectl get trainingjob undisturbed
+expect "phase" Succeeded "$(field undisturbed .status.phase)"
+
+title "The quick-start job again: 4 ranks, 2 on each node"
+quickstart quickstart
+await 60 "the job to run" phase_is quickstart Running
+run kubectl get tj -o wide
+run kubectl get pods -l trainyard.dev/job-name=quickstart -o wide
+expect "nodes of the pods" "node-1 node-2" "$(pods quickstart '{.spec.nodeName}')"
+expect "GPUs of the pods" "2 2" "$(pods quickstart '{.spec.containers[0].resources.requests.nvidia\.com/gpu}')"
+expect "quality of service" "Burstable Burstable" "$(pods quickstart '{.status.qosClass}')"
+first=$(kubectl get pods -l "trainyard.dev/job-name=quickstart,trainyard.dev/node-rank=0" -o name)
+hardened "$first"
+await 120 "step 20" step_reached quickstart 20
+
+title "kubectl scale to 2, and the leading operator killed while the job is Resizing"
+kill_leader_while_resizing quickstart &
+killer=$!
+sleep 1  # its watch is open; a later kill than meant would fail the test below, not pass it
+run kubectl scale tj/quickstart --replicas=2
+wait "$killer" || die "the leader was not killed in time"
+run kubectl get tj quickstart
+expect "phase after the kill, before anybody else leads" Resizing "$(field quickstart .status.phase)"
+await 90 "2 ranks to run" running_on quickstart 2
+run kubectl get tj quickstart
+run kubectl -n trainyard-system get pods
+expect "restarts of operator containers" 1 "$(kubectl -n trainyard-system get pods -o 'jsonpath={.items[*].status.containerStatuses[0].restartCount}' | tr ' ' '\n' | awk '{n += $1} END {print n}')"
+expect "attempt" 2 "$(field quickstart .status.attempt)"
+await 60 "the new attempt to train" resumed_beyond quickstart 19
+resumed=$(live quickstart resumedFromStep)
+printf 'attempt 2 goes on from step %s\n' "$resumed"
+await 120 "10 more steps" step_reached quickstart $((resumed + 10))
+
+title "kubectl scale back to 4"
+run kubectl scale tj/quickstart --replicas=4
+await 90 "4 ranks to run" running_on quickstart 4
+expect "attempt" 3 "$(field quickstart .status.attempt)"
+await 60 "the new attempt to train" resumed_beyond quickstart "$resumed"
+resumed=$(live quickstart resumedFromStep)
+printf 'attempt 3 goes on from step %s\n' "$resumed"
+await 120 "10 more steps" step_reached quickstart $((resumed + 10))
+
+title "A pod is deleted"
+victim=$(kubectl get pods -l "trainyard.dev/job-name=quickstart,trainyard.dev/attempt=3,trainyard.dev/node-rank=1" -o name)
+run kubectl delete "$victim" --wait=false
+await 90 "attempt 4 to run" attempt_runs quickstart 4
+await 300 "the job to end" phase_is quickstart Succeeded Failed
+
+title "How it ended"
+run kubectl get tj
+run kubectl get tj -o wide
+run kubectl describe tj quickstart
+run kubectl get events --field-selector involvedObject.kind=TrainingJob,involvedObject.name=quickstart --sort-by .metadata.creationTimestamp
+expect "phase" Succeeded "$(field quickstart .status.phase)"
+expect "restarts paid by the user" 0 "$(field quickstart '.status.restarts.user')"
+expect "restarts paid by the infrastructure" 0 "$(field quickstart '.status.restarts.infrastructure')"
+expect "last step" "$steps" "$(field quickstart .status.progress.step)"
+python3 "$here/e2e_samples.py" "$dir/volumes/checkpoints/samples/quickstart" "$dir/volumes/checkpoints/samples/undisturbed" 16 "$steps" ||
+  die "the samples are not those of an undisturbed run"
+same_loss quickstart undisturbed
+run "$bin/trainyard" checkpoints list "$dir/volumes/checkpoints/quickstart"
+run "$bin/trainyard" checkpoints verify "$dir/volumes/checkpoints/quickstart"
+
+title "A user's own program: plain sh"
+own_program own-shell sh -c 'echo "WORLD_SIZE=$WORLD_SIZE NNODES=$NNODES NODE_RANK=$NODE_RANK NPROC_PER_NODE=$NPROC_PER_NODE MASTER_ADDR=$MASTER_ADDR MASTER_PORT=$MASTER_PORT"; env | grep ^PET_ | sort'
+for rank in 0 1; do
+  log=$(kubectl logs -l "trainyard.dev/job-name=own-shell,trainyard.dev/node-rank=$rank" --tail=-1)
+  printf '%s\n' "$log"
+  expect "what node rank $rank saw" \
+    "WORLD_SIZE=4 NNODES=2 NODE_RANK=$rank NPROC_PER_NODE=2 MASTER_ADDR=tj-own-shell.default.svc MASTER_PORT=29500" "$(head -1 <<<"$log")"
+  contains "$log" "PET_NODE_RANK=$rank"
+done
+
+title "A user's own program: Python, which meets over MASTER_ADDR:MASTER_PORT by name"
+own_program own-python python3 -u -c "$(cat "$here/e2e_own_program.py")"
+for rank in 0 1; do
+  log=$(kubectl logs -l "trainyard.dev/job-name=own-python,trainyard.dev/node-rank=$rank" --tail=-1)
+  printf '%s\n' "$log"
+  contains "$log" "node rank $rank of 2 met node rank $((1 - rank)), world size 4"
+done
+run kubectl get tj
+
+if [ -f "$here/chart_upgrade.sh" ]; then
+  title "helm upgrade, rollback and uninstall with a Running job"
+  run bash "$here/chart_upgrade.sh" --dir "$dir" --images "$dir.images"
+fi
+
+[ $shell = 0 ] || PATH="$(dirname "$KUBECTL"):$PATH" bash || true
+title "All of it held, in $SECONDS s"
