@@ -4,12 +4,12 @@
 // after the cache holds the change.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -29,8 +29,8 @@ class Informer {
   Informer(Cluster& cluster, Kind kind, ListWatchOptions options, Projection projection)
       : projection_(std::move(projection)),
         list_watch_(cluster, kind, std::move(options),
-                    {[this](const std::vector<Object>& items) { OnReplace(items); },
-                     [this](const Object& object) { OnUpsert(object); },
+                    {[this] { listed_.clear(); }, [this](const std::vector<Object>& page) { OnPage(page); },
+                     [this] { OnListDone(); }, [this](const Object& object) { OnUpsert(object); },
                      [this](const Object& object) { Store(KeyOf(*object), nullptr); },
                      [this](const Error& error) {
                        if (problem_) problem_({}, error);
@@ -60,6 +60,13 @@ class Informer {
     for (const auto& [key, item] : items_) items.push_back(item);
     return items;
   }
+  InformerStats stats() const {
+    InformerStats stats = list_watch_.stats();
+    stats.problems += unreadable_;
+    std::lock_guard lock(mutex_);
+    stats.objects = items_.size();
+    return stats;
+  }
   // Waits until `condition(items)` holds; it is called with the lock held. False: timeout.
   bool WaitFor(Milliseconds timeout, const std::function<bool(const std::map<ObjectKey, Item>&)>& condition) const {
     std::unique_lock lock(mutex_);
@@ -67,25 +74,37 @@ class Informer {
   }
 
  private:
-  void OnReplace(const std::vector<Object>& objects) {
-    std::set<ObjectKey> vanished;
+  // Pages are projected when they come and held back until the last: readers never see half a list, and nobody holds
+  // all of it as JSON.
+  void OnPage(const std::vector<Object>& page) {
+    for (const Object& object : page) listed_[KeyOf(*object)] = Project(*object);
+  }
+
+  void OnListDone() {
+    std::vector<ObjectKey> vanished;
     {
       std::lock_guard lock(mutex_);
-      for (const auto& [key, item] : items_) vanished.insert(key);
+      for (const auto& [key, item] : items_) {
+        if (!listed_.contains(key)) vanished.push_back(key);
+      }
     }
-    for (const Object& object : objects) vanished.erase(KeyOf(*object));
     for (const ObjectKey& key : vanished) Store(key, nullptr);
-    for (const Object& object : objects) OnUpsert(object);
+    for (auto& [key, item] : listed_) Store(key, std::move(item));
+    listed_.clear();
     std::lock_guard lock(mutex_);
     synced_ = true;
     changed_.notify_all();
   }
 
-  void OnUpsert(const Object& object) {
-    const ObjectKey key = KeyOf(*object);
-    Result<T> projected = projection_(*object);
-    if (!projected && problem_) problem_(key, projected.error());
-    Store(key, projected ? std::make_shared<const T>(*std::move(projected)) : nullptr);
+  void OnUpsert(const Object& object) { Store(KeyOf(*object), Project(*object)); }
+
+  // Null, and reported, when the projection refuses the object.
+  Item Project(const nlohmann::json& object) {
+    Result<T> projected = projection_(object);
+    if (projected) return std::make_shared<const T>(*std::move(projected));
+    ++unreadable_;
+    if (problem_) problem_(KeyOf(object), projected.error());
+    return nullptr;
   }
 
   void Store(const ObjectKey& key, Item now) {
@@ -112,7 +131,9 @@ class Informer {
   mutable std::condition_variable changed_;
   std::map<ObjectKey, Item> items_;
   bool synced_ = false;
-  ListWatch list_watch_;  // last: its thread must end before the rest goes
+  std::map<ObjectKey, Item> listed_;      // of the thread: the pages so far
+  std::atomic<uint64_t> unreadable_ = 0;  // objects that the projection refused
+  ListWatch list_watch_;                  // last: its thread must end before the rest goes
 };
 
 }  // namespace trainyard::cluster

@@ -71,7 +71,7 @@ class Exchange {
       return Fail(ErrorCode::kDeadlineExceeded,
                   target_.authority + " did not answer within " + std::to_string(request_.timeout.count()) + " ms");
     }
-    if (error_ && error_ != beast::http::error::end_of_stream) {
+    if (error_) {
       const bool spoke = parser_.got_some();
       return Fail(ErrorCode::kUnavailable, (spoke ? "the answer of " + target_.authority + " cannot be read: "
                                                   : "cannot reach " + target_.authority + ": ") +

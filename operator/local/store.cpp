@@ -227,7 +227,8 @@ Status Store::DeleteLocked(Kind kind, const ObjectKey& key, const cluster::Delet
     // A later deletion can only shorten the grace period.
     if (grace >= GraceOf(object) && !(grace == 0 && !HasFinalizers(object))) return {};
   }
-  if (grace == 0 && !HasFinalizers(object)) {
+  const bool at_once = grace == 0 && !HasFinalizers(object);
+  if (at_once && kind != Kind::kPod) {
     RemoveLocked(kind, key);
     return {};
   }
@@ -239,6 +240,8 @@ Status Store::DeleteLocked(Kind kind, const ObjectKey& key, const cluster::Delet
     metadata["generation"] = metadata["generation"].get<int64_t>() + 1;
   }
   CommitLocked(kind, key, *old, std::move(next));
+  // As an API server does it: even a pod that goes at once is seen to be marked before it is gone.
+  if (at_once) RemoveLocked(kind, key);
   return {};
 }
 

@@ -18,25 +18,28 @@ namespace trainyard::cluster {
 struct ClusterFactory {
   std::string name;
   std::function<std::shared_ptr<Cluster>()> make;
-  // Makes a version that was seen before all calls of it expire: many changes, or a compaction.
-  std::function<void(Cluster&)> expire_versions;
+  // A namespace in which there is nothing yet.
+  std::function<std::string()> fresh_namespace;
+  // A version of pods that has expired by now.
+  std::function<std::string(Cluster&, const std::string& ns)> expired_version;
+  std::string why_not;  // make() returned null: what is said of the tests that are skipped
 };
 
 inline std::string FactoryName(const testing::TestParamInfo<ClusterFactory>& info) { return info.param.name; }
 inline void PrintTo(const ClusterFactory& factory, std::ostream* out) { *out << factory.name; }
 
-inline nlohmann::json TestJob(const std::string& name) {
+inline nlohmann::json JobIn(const std::string& ns, const std::string& name) {
   return {{"apiVersion", "trainyard.dev/v1alpha1"},
           {"kind", "TrainingJob"},
-          {"metadata", {{"namespace", "default"}, {"name", name}, {"labels", {{"app", name}}}}},
+          {"metadata", {{"namespace", ns}, {"name", name}, {"labels", {{"app", name}}}}},
           {"spec", {{"model", {{"parameters", "7B"}}}, {"parallelism", {{"strategy", "FSDP"}}}, {"image", "me/it:1"}}}};
 }
 
-inline nlohmann::json TestPod(const std::string& name, const std::string& node = "") {
+inline nlohmann::json PodIn(const std::string& ns, const std::string& name, const std::string& node = "") {
   nlohmann::json pod = {
       {"apiVersion", "v1"},
       {"kind", "Pod"},
-      {"metadata", {{"namespace", "default"}, {"name", name}, {"labels", {{"app", name}, {"tier", "test"}}}}},
+      {"metadata", {{"namespace", ns}, {"name", name}, {"labels", {{"app", name}, {"tier", "test"}}}}},
       {"spec",
        {{"restartPolicy", "Never"},
         {"schedulingGates", nlohmann::json::array()},
@@ -51,7 +54,13 @@ inline nlohmann::json TestPod(const std::string& name, const std::string& node =
 
 class ClusterConformance : public testing::TestWithParam<ClusterFactory> {
  protected:
-  static constexpr Milliseconds kPatience{10'000};
+  static constexpr Milliseconds kPatience{30'000};
+
+  void SetUp() override {
+    if (!cluster_) GTEST_SKIP() << GetParam().why_not;
+  }
+  nlohmann::json TestJob(const std::string& name) const { return JobIn(ns_, name); }
+  nlohmann::json TestPod(const std::string& name, const std::string& node = "") const { return PodIn(ns_, name, node); }
 
   nlohmann::json MustCreate(Kind kind, const nlohmann::json& object) {
     Result<nlohmann::json> created = cluster_->Create(kind, object);
@@ -71,12 +80,12 @@ class ClusterConformance : public testing::TestWithParam<ClusterFactory> {
   }
   // Waits until the object has vanished: watches its kind from a list that still has it.
   void AwaitGone(Kind kind, const ObjectKey& key) {
-    const Result<ObjectList> list = cluster_->List(kind, {});
+    const Result<ObjectList> list = cluster_->List(kind, {ns_, ""});
     ASSERT_TRUE(list.has_value());
     const bool there = std::any_of(list->items.begin(), list->items.end(),
                                    [&](const Object& object) { return KeyOf(*object) == key; });
     if (!there) return;
-    auto watch = cluster_->Watch(kind, {"", "", list->resource_version});
+    auto watch = cluster_->Watch(kind, {ns_, "", list->resource_version});
     ASSERT_TRUE(watch.has_value());
     while (true) {
       const WatchEvent event = MustNext(**watch);
@@ -89,6 +98,7 @@ class ClusterConformance : public testing::TestWithParam<ClusterFactory> {
   }
 
   const std::shared_ptr<Cluster> cluster_ = GetParam().make();
+  const std::string ns_ = GetParam().fresh_namespace();
 };
 
 #define TRAINYARD_EXPECT_CODE(expected, call)                                                                      \

@@ -21,7 +21,7 @@ json OwnedBy(json object, const json& owner) {
 
 TEST_P(ClusterConformance, ADeletionWithAWrongPreconditionConflicts) {
   const json pod = MustCreate(Kind::kPod, TestPod("a"));
-  const ObjectKey key{"default", "a"};
+  const ObjectKey key{ns_, "a"};
   TRAINYARD_EXPECT_CODE(kConflict, cluster_->Delete(Kind::kPod, key, {"another-uid", "", {}}));
   TRAINYARD_EXPECT_CODE(kConflict, cluster_->Delete(Kind::kPod, key, {"", "1", {}}));
   EXPECT_TRUE(cluster_->Get(Kind::kPod, key).has_value());
@@ -32,15 +32,15 @@ TEST_P(ClusterConformance, ADeletionWithAWrongPreconditionConflicts) {
 
 TEST_P(ClusterConformance, APodThatWasNeverBoundGoesAtOnce) {
   MustCreate(Kind::kPod, TestPod("a"));
-  ASSERT_TRUE(cluster_->Delete(Kind::kPod, {"default", "a"}, {}).has_value());
-  TRAINYARD_EXPECT_CODE(kNotFound, cluster_->Get(Kind::kPod, {"default", "a"}));
+  ASSERT_TRUE(cluster_->Delete(Kind::kPod, {ns_, "a"}, {}).has_value());
+  TRAINYARD_EXPECT_CODE(kNotFound, cluster_->Get(Kind::kPod, {ns_, "a"}));
 }
 
 TEST_P(ClusterConformance, ABoundPodGetsItsGracePeriodWhichCanOnlyShrink) {
   json pod = TestPod("a", "no-such-node");
   pod["spec"]["terminationGracePeriodSeconds"] = 50;
   MustCreate(Kind::kPod, pod);
-  const ObjectKey key{"default", "a"};
+  const ObjectKey key{ns_, "a"};
   ASSERT_TRUE(cluster_->Delete(Kind::kPod, key, {}).has_value());
   json dying = *cluster_->Get(Kind::kPod, key);
   EXPECT_TRUE(dying["metadata"].contains("deletionTimestamp"));
@@ -57,15 +57,15 @@ TEST_P(ClusterConformance, ATerminalPodGoesAtOnce) {
   json pod = MustCreate(Kind::kPod, TestPod("a", "no-such-node"));
   pod["status"]["phase"] = "Failed";
   ASSERT_TRUE(cluster_->ReplaceStatus(Kind::kPod, pod).has_value());
-  ASSERT_TRUE(cluster_->Delete(Kind::kPod, {"default", "a"}, {}).has_value());
-  TRAINYARD_EXPECT_CODE(kNotFound, cluster_->Get(Kind::kPod, {"default", "a"}));
+  ASSERT_TRUE(cluster_->Delete(Kind::kPod, {ns_, "a"}, {}).has_value());
+  TRAINYARD_EXPECT_CODE(kNotFound, cluster_->Get(Kind::kPod, {ns_, "a"}));
 }
 
 TEST_P(ClusterConformance, AnObjectStaysUntilItsLastFinalizerGoes) {
   json job = TestJob("a");
   job["metadata"]["finalizers"] = {"example.com/one", "example.com/two"};
   MustCreate(Kind::kTrainingJob, job);
-  const ObjectKey key{"default", "a"};
+  const ObjectKey key{ns_, "a"};
   ASSERT_TRUE(cluster_->Delete(Kind::kTrainingJob, key, {}).has_value());
   job = *cluster_->Get(Kind::kTrainingJob, key);
   EXPECT_TRUE(job["metadata"].contains("deletionTimestamp"));
@@ -83,25 +83,25 @@ TEST_P(ClusterConformance, WhatADeletedOwnerLeavesIsCollected) {
   const json job = MustCreate(Kind::kTrainingJob, TestJob("a"));
   MustCreate(Kind::kPod, OwnedBy(TestPod("child"), job));
   MustCreate(Kind::kPod, TestPod("stranger"));
-  ASSERT_TRUE(cluster_->Delete(Kind::kTrainingJob, {"default", "a"}, {}).has_value());
-  AwaitGone(Kind::kPod, {"default", "child"});
-  EXPECT_TRUE(cluster_->Get(Kind::kPod, {"default", "stranger"}).has_value());
+  ASSERT_TRUE(cluster_->Delete(Kind::kTrainingJob, {ns_, "a"}, {}).has_value());
+  AwaitGone(Kind::kPod, {ns_, "child"});
+  EXPECT_TRUE(cluster_->Get(Kind::kPod, {ns_, "stranger"}).has_value());
 }
 
 TEST_P(ClusterConformance, AChildOfAnOwnerThatIsGoneIsCollected) {
   const json job = MustCreate(Kind::kTrainingJob, TestJob("a"));
-  ASSERT_TRUE(cluster_->Delete(Kind::kTrainingJob, {"default", "a"}, {}).has_value());
+  ASSERT_TRUE(cluster_->Delete(Kind::kTrainingJob, {ns_, "a"}, {}).has_value());
   MustCreate(Kind::kTrainingJob, TestJob("a"));  // the same name is another owner
   MustCreate(Kind::kPod, OwnedBy(TestPod("late"), job));
-  AwaitGone(Kind::kPod, {"default", "late"});
+  AwaitGone(Kind::kPod, {ns_, "late"});
 }
 
 TEST_P(ClusterConformance, ACollectedPodThatRunsGetsItsGrace) {
   const json job = MustCreate(Kind::kTrainingJob, TestJob("a"));
   MustCreate(Kind::kPod, OwnedBy(TestPod("child", "no-such-node"), job));
-  ASSERT_TRUE(cluster_->Delete(Kind::kTrainingJob, {"default", "a"}, {}).has_value());
+  ASSERT_TRUE(cluster_->Delete(Kind::kTrainingJob, {ns_, "a"}, {}).has_value());
   // Wait for the collector: the pod is marked, and stays for its kubelet.
-  auto watch = cluster_->Watch(Kind::kPod, {"", "", ResourceVersionOf(job)});
+  auto watch = cluster_->Watch(Kind::kPod, {ns_, "", ResourceVersionOf(job)});
   ASSERT_TRUE(watch.has_value());
   while (true) {
     const WatchEvent event = MustNext(**watch);
@@ -113,11 +113,11 @@ TEST_P(ClusterConformance, ACollectedPodThatRunsGetsItsGrace) {
 
 TEST_P(ClusterConformance, ACollectionIsDeletedBySelector) {
   for (const char* name : {"a", "b", "c"}) MustCreate(Kind::kPod, TestPod(name));
-  ASSERT_TRUE(cluster_->DeleteCollection(Kind::kPod, {"default", "app in (a,c)"}, {}).has_value());
-  AwaitGone(Kind::kPod, {"default", "a"});
-  AwaitGone(Kind::kPod, {"default", "c"});
-  EXPECT_TRUE(cluster_->Get(Kind::kPod, {"default", "b"}).has_value());
-  EXPECT_TRUE(cluster_->DeleteCollection(Kind::kPod, {"default", "app=none"}, {}).has_value());
+  ASSERT_TRUE(cluster_->DeleteCollection(Kind::kPod, {ns_, "app in (a,c)"}, {}).has_value());
+  AwaitGone(Kind::kPod, {ns_, "a"});
+  AwaitGone(Kind::kPod, {ns_, "c"});
+  EXPECT_TRUE(cluster_->Get(Kind::kPod, {ns_, "b"}).has_value());
+  EXPECT_TRUE(cluster_->DeleteCollection(Kind::kPod, {ns_, "app=none"}, {}).has_value());
 }
 
 }  // namespace trainyard::cluster

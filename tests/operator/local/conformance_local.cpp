@@ -23,15 +23,19 @@ std::shared_ptr<Cluster> MakeLocal() {
 }
 
 // More changes than the window holds.
-void Churn(Cluster& cluster) {
-  nlohmann::json pod = *cluster.Create(Kind::kPod, TestPod("churn"));
+std::string Churn(Cluster& cluster, const std::string& ns) {
+  nlohmann::json pod = *cluster.Create(Kind::kPod, PodIn(ns, "churn"));
+  const std::string before = ResourceVersionOf(pod);
   for (int i = 0; i < 100; ++i) {
     pod["metadata"]["labels"]["round"] = std::to_string(i);
     pod = *cluster.Replace(Kind::kPod, pod);
   }
+  return before;
 }
 
-INSTANTIATE_TEST_SUITE_P(Local, ClusterConformance, testing::Values(ClusterFactory{"Local", MakeLocal, Churn}),
+INSTANTIATE_TEST_SUITE_P(Local, ClusterConformance,
+                         testing::Values(ClusterFactory{"Local", MakeLocal, [] { return std::string("default"); },
+                                                        Churn}),
                          FactoryName);
 
 }  // namespace
