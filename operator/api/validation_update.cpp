@@ -20,8 +20,8 @@ constexpr Immutable kImmutable[] = {
     {"/training/globalBatchSize", "it stays the same at every GPU count"},
     {"/training/precision", "it is part of the result"},
     {"/training/seed", "the sample order follows from it"},
-    {"/checkpoint/volume", "the job's checkpoints are there"},
     {"/checkpoint/path", "the job's checkpoints are there"},
+    {"/checkpoint/volume", "the job's checkpoints are there"},
     {"/managedBy", "the controller that began it must end it"},
 };
 
@@ -39,16 +39,20 @@ std::string Path(const char* pointer) {
 }  // namespace
 
 std::vector<std::string> ValidateUpdate(const TrainingJob& old_job, const TrainingJob& new_job) {
-  // Compared with defaults applied: writing out what was meant before is no change.
+  // Compared with defaults applied: writing out what was meant before is no change. Defaults of the model follow from
+  // sequence length and data format; a change of those is told under their own names, not as a change of the model.
   TrainingJob before = old_job;
   TrainingJob after = new_job;
-  ApplyDefaults(before);
-  ApplyDefaults(after);
-  for (TrainingJob* job : {&before, &after}) {
+  TrainingJob model_only = new_job;
+  model_only.spec.training.sequence_length = before.spec.training.sequence_length;
+  model_only.spec.data = before.spec.data;
+  for (TrainingJob* job : {&before, &after, &model_only}) {
+    ApplyDefaults(*job);
     if (job->spec.managed_by.empty()) job->spec.managed_by = kManagedByUs;
   }
   nlohmann::json old_spec = SpecToJson(before.spec);
   nlohmann::json new_spec = SpecToJson(after.spec);
+  new_spec["model"] = SpecToJson(model_only.spec)["model"];
   Checks c;
   for (const Immutable& field : kImmutable) {
     if (Part(old_spec, field.pointer) == Part(new_spec, field.pointer)) continue;

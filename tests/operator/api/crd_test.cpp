@@ -275,6 +275,19 @@ TEST(Crd, DescribesAndBoundsWhatItsRulesRead) {
   }
 }
 
+void ExpectListTypes(const json& schema, const std::string& path) {
+  EXPECT_FALSE(schema.contains("x-kubernetes-preserve-unknown-fields")) << path;
+  EXPECT_EQ(schema.value("type", "") == "array", schema.contains("x-kubernetes-list-type")) << path;
+  const json properties = schema.value("properties", json::object());
+  for (const auto& [name, sub] : properties.items()) ExpectListTypes(sub, path + "." + name);
+  if (schema.contains("items")) ExpectListTypes(schema["items"], path + "[]");
+}
+
+TEST(Crd, GivesEveryListATypeAndKeepsNothingThatItDoesNotKnow) {
+  ExpectListTypes(Schema(), "object");
+  EXPECT_FALSE(Crd().at("spec").contains("preserveUnknownFields"));
+}
+
 // "self.a.b" of a rule must be a field of its schema: a misspelled rule would be refused by the API server only.
 void ExpectRulesNameFields(const json& schema, const std::string& path) {
   for (const json& rule : schema.value("x-kubernetes-validations", json::array())) {
