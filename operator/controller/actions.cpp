@@ -1,14 +1,9 @@
 #include "operator/controller/actions.h"
 
 #include <algorithm>
-#include <atomic>
 #include <mutex>
 #include <optional>
-#include <thread>
 
-#include <spdlog/spdlog.h>
-
-#include "operator/base/ids.h"
 #include "trainer/contract/contract.h"
 
 namespace trainyard::controller {
@@ -19,8 +14,6 @@ using lifecycle::Action;
 using nlohmann::json;
 
 namespace {
-
-constexpr size_t kMaxEventMessage = 1024;  // the API server's limit
 
 // Not there, or another object by now: there is nothing left to do.
 Status IgnoreGone(const Status& status) {
@@ -35,22 +28,15 @@ Status ActionRunner::Run(const api::TrainingJob& job, const std::vector<Action>&
   for (size_t begin = 0; begin < actions.size();) {
     size_t end = begin + 1;
     while (end < actions.size() && actions[end].kind == actions[begin].kind) ++end;
-    std::atomic<size_t> next{begin};
     std::mutex mutex;  // guards failure
     std::optional<Error> failure;
-    const auto work = [&] {
-      for (size_t i = next++; i < end; i = next++) {
-        const Status status = RunOne(job, actions[i]);
-        if (status) continue;
-        std::lock_guard lock(mutex);
-        if (!failure) failure = status.error();
-      }
-    };
-    {
-      std::vector<std::jthread> helpers;
-      for (size_t i = 1; i < std::min<size_t>(parallel_, end - begin); ++i) helpers.emplace_back(work);
-      work();
-    }
+    pool_.ForEach(end - begin, [&](size_t i) {
+      const Status status = RunOne(job, actions[begin + i]);
+      if (status) return true;
+      std::lock_guard lock(mutex);
+      if (!failure) failure = status.error();
+      return false;
+    });
     if (failure) return Fail(*failure);
     begin = end;
   }
@@ -78,19 +64,25 @@ Status ActionRunner::RunOne(const api::TrainingJob& job, const Action& action) t
       return IgnoreGone(cluster_.Delete(Kind::kService, key, {action.uid, "", std::nullopt}));
   }
   return Fail(ErrorCode::kInternal, "unknown action");
-} catch (const std::exception& exception) {  // of a helper thread: nobody else could catch it
+} catch (const std::exception& exception) {  // on a thread of the pool nobody else could catch it
   return Fail(ErrorCode::kInternal, "action on " + action.name + ": exception: " + exception.what());
 }
 
 Status ActionRunner::Create(const api::TrainingJob& job, Kind kind, const Action& action) {
   const Result<json> created = cluster_.Create(kind, action.object);
-  if (created) return {};
+  if (created) {
+    if (kind == Kind::kPod) on_created_(*created);
+    return {};
+  }
   if (created.error().code != ErrorCode::kAlreadyExists) return Fail(created.error());
   const Result<json> existing = cluster_.Get(kind, {job.meta.ns, action.name});
   if (!existing) return Fail(existing.error());
   const bool same_attempt =
       kind != Kind::kPod || cluster::LabelOf(*existing, contract::kLabelAttempt) == std::to_string(action.attempt);
-  if (cluster::ControllerUidOf(*existing) == job.meta.uid && same_attempt) return {};
+  if (cluster::ControllerUidOf(*existing) == job.meta.uid && same_attempt) {
+    if (kind == Kind::kPod) on_created_(*existing);
+    return {};
+  }
   return Fail(ErrorCode::kAlreadyExists, std::string(cluster::InfoOf(kind).kind) + " " + action.name +
                                              " exists and is not of this job's attempt " +
                                              std::to_string(action.attempt) + "; delete it");
@@ -119,37 +111,6 @@ Status ActionRunner::Ungate(const ObjectKey& key, const std::string& uid) {
     place = static_cast<size_t>(ours - gates.begin());
   }
   return Fail(ErrorCode::kConflict, "pod " + cluster::ToString(key) + ": its scheduling gates keep changing");
-}
-
-int ActionRunner::Send(const api::TrainingJob& job, const std::vector<lifecycle::Event>& events, TimePoint now) {
-  int sent = 0;
-  for (const lifecycle::Event& event : events) {
-    const std::string time = FormatTime(now);
-    const json object = {{"apiVersion", "v1"},
-                         {"kind", "Event"},
-                         {"metadata", {{"namespace", job.meta.ns}, {"name", job.meta.name + "." + NewUid()}}},
-                         {"involvedObject",
-                          {{"apiVersion", api::kApiVersion},
-                           {"kind", api::kKind},
-                           {"namespace", job.meta.ns},
-                           {"name", job.meta.name},
-                           {"uid", job.meta.uid}}},
-                         {"type", event.type},
-                         {"reason", event.reason},
-                         {"message", event.message.substr(0, kMaxEventMessage)},
-                         {"source", {{"component", "trainyard-operator"}}},
-                         {"reportingComponent", "trainyard-operator"},
-                         {"firstTimestamp", time},
-                         {"lastTimestamp", time},
-                         {"count", 1}};
-    const Result<json> created = cluster_.Create(Kind::kEvent, object);
-    if (created) {
-      ++sent;
-    } else {
-      spdlog::warn("event {} of {}: {}", event.reason, job.meta.name, created.error().message);
-    }
-  }
-  return sent;
 }
 
 }  // namespace trainyard::controller

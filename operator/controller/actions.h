@@ -3,24 +3,28 @@
 // any thread.
 #pragma once
 
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "operator/api/training_job.h"
 #include "operator/cluster/cluster.h"
 #include "operator/lifecycle/lifecycle.h"
+#include "operator/runtime/task_pool.h"
 
 namespace trainyard::controller {
 
 class ActionRunner {
  public:
-  ActionRunner(cluster::Cluster& cluster, int parallel) : cluster_(cluster), parallel_(parallel) {}
+  // `on_created` hears of each pod that was created or found to be there already, as the server has it.
+  ActionRunner(cluster::Cluster& cluster, runtime::TaskPool& pool,
+               std::function<void(const nlohmann::json& pod)> on_created)
+      : cluster_(cluster), pool_(pool), on_created_(std::move(on_created)) {}
 
-  // Runs `actions` in order; neighbours of the same kind run `parallel` at a time. Stops after the kind in which one
-  // failed and returns the first failure.
+  // Runs `actions` in order; neighbours of the same kind at once, as far as the pool goes. Begins nothing more once one
+  // has failed, and returns the first failure.
   Status Run(const api::TrainingJob& job, const std::vector<lifecycle::Action>& actions);
-  // Best effort: an event that cannot be written is logged and forgotten. Returns how many were written.
-  int Send(const api::TrainingJob& job, const std::vector<lifecycle::Event>& events, TimePoint now);
 
  private:
   Status RunOne(const api::TrainingJob& job, const lifecycle::Action& action);
@@ -28,7 +32,8 @@ class ActionRunner {
   Status Ungate(const cluster::ObjectKey& key, const std::string& uid);
 
   cluster::Cluster& cluster_;
-  const int parallel_;
+  runtime::TaskPool& pool_;
+  const std::function<void(const nlohmann::json& pod)> on_created_;
 };
 
 }  // namespace trainyard::controller

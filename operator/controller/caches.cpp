@@ -1,7 +1,9 @@
 #include "operator/controller/caches.h"
 
 #include <algorithm>
+#include <exception>
 #include <tuple>
+#include <utility>
 
 #include <spdlog/spdlog.h>
 
@@ -28,25 +30,34 @@ bool SameNode(const api::NodeSnapshot& a, const api::NodeSnapshot& b) {
          std::equal(a.taints.begin(), a.taints.end(), b.taints.begin(), b.taints.end(), same_taint);
 }
 
-bool HoldsGpus(const api::PodSnapshot& pod) { return !pod.node.empty() && !pod.Terminal() && pod.gpus > 0; }
+bool HoldsGpus(const PodPtr& pod) { return pod && pod->use && pod->use->gpus > 0; }
 
-bool Waits(api::Phase phase) {
-  return phase == api::Phase::kPending || phase == api::Phase::kQueued || phase == api::Phase::kPlacing ||
-         phase == api::Phase::kResizing || phase == api::Phase::kRecovering;
+// A projection must not throw into the informer's thread, whatever the object is.
+template <typename T>
+std::function<Result<T>(const json&)> Guarded(std::function<Result<T>(const json&)> projection) {
+  return [projection = std::move(projection)](const json& object) -> Result<T> {
+    try {
+      return projection(object);
+    } catch (const std::exception& exception) {
+      return Fail(ErrorCode::kInvalidArgument,
+                  cluster::ToString(cluster::KeyOf(object)) + " cannot be read: " + exception.what());
+    }
+  };
 }
 
 }  // namespace
 
-Caches::Caches(cluster::Cluster& cluster, const std::string& ns, std::function<void(const std::string&)> concern)
+Caches::Caches(cluster::Cluster& cluster, const std::string& ns, const placement::YardOptions& yard, Concern concern)
     : concern_(std::move(concern)),
+      ledger_(yard),
       jobs_(cluster, Kind::kTrainingJob, {ns, ""},
-            [](const json& job) -> Result<JobRecord> { return MakeJobRecord(job); }),
-      pods_(cluster, Kind::kPod, {}, cluster::PodFromJson),
-      nodes_(cluster, Kind::kNode, {}, cluster::NodeFromJson),
+            Guarded<JobRecord>([](const json& job) { return Result<JobRecord>(MakeJobRecord(job)); })),
+      pods_(cluster, Kind::kPod, {}, Guarded<PodRecord>(MakePodRecord)),
+      nodes_(cluster, Kind::kNode, {}, Guarded<api::NodeSnapshot>(cluster::NodeFromJson)),
       services_(cluster, Kind::kService, {ns, std::string(contract::kLabelJobUid)},
                 [](const json& service) -> Result<std::string> { return cluster::ControllerUidOf(service); }) {
   jobs_.AddHandler([this](const ObjectKey& key, const JobPtr& old, const JobPtr& now) { OnJob(key, old, now); });
-  pods_.AddHandler([this](const ObjectKey&, const PodItem& old, const PodItem& now) { OnPod(old, now); });
+  pods_.AddHandler([this](const ObjectKey&, const PodPtr& old, const PodPtr& now) { OnPod(old, now); });
   nodes_.AddHandler([this](const ObjectKey&, const NodeItem& old, const NodeItem& now) { OnNode(old, now); });
   services_.AddHandler([this](const ObjectKey&, const auto& old, const auto& now) { ConcernUid(now ? *now : *old); });
   jobs_.SetProblemHandler([this](const ObjectKey& key, const Error& error) { Report("jobs", key, error); });
@@ -64,24 +75,65 @@ void Caches::Report(const char* what, const ObjectKey& key, const Error& error) 
   problems_[what] = error.message;
 }
 
-Status Caches::Start(Milliseconds sync_timeout) {
-  jobs_.Start();
-  pods_.Start();
-  nodes_.Start();
-  services_.Start();
-  const auto deadline = std::chrono::steady_clock::now() + sync_timeout;
-  const auto wait = [&](const char* what, const auto& informer) -> Status {
-    const auto left = std::chrono::ceil<Milliseconds>(deadline - std::chrono::steady_clock::now());
-    if (informer.WaitSynced(std::max(left, Milliseconds(0)))) return {};
+Status Caches::Synced() const {
+  const auto filled = [&](const char* what, const auto& informer) -> Status {
+    if (informer.WaitSynced(Milliseconds(0))) return {};
     std::lock_guard lock(mutex_);
-    const std::string& problem = problems_[what];
-    return Fail(ErrorCode::kDeadlineExceeded, std::string("the cache of ") + what + " did not fill in time: " +
-                                                  (problem.empty() ? "the list takes too long" : problem));
+    const auto problem = problems_.find(what);
+    return Fail(ErrorCode::kDeadlineExceeded,
+                std::string("the cache of ") + what +
+                    " is not filled: " + (problem == problems_.end() ? "the list takes its time" : problem->second));
   };
-  if (Status status = wait("jobs", jobs_); !status) return status;
-  if (Status status = wait("pods", pods_); !status) return status;
-  if (Status status = wait("nodes", nodes_); !status) return status;
-  return wait("services", services_);
+  if (Status status = filled("jobs", jobs_); !status) return status;
+  if (Status status = filled("pods", pods_); !status) return status;
+  if (Status status = filled("nodes", nodes_); !status) return status;
+  return filled("services", services_);
+}
+
+Status Caches::Start(Milliseconds sync_timeout, const std::stop_token& stop) {
+  if (!std::exchange(started_, true)) {
+    jobs_.Start();
+    pods_.Start();
+    nodes_.Start();
+    services_.Start();
+  }
+  // The informers cannot be woken by a stop, so that it is looked for now and then.
+  constexpr Milliseconds kLook{200};
+  const auto deadline = std::chrono::steady_clock::now() + sync_timeout;
+  const auto wait = [&](const auto& informer) {
+    while (!stop.stop_requested()) {
+      const auto left = std::chrono::ceil<Milliseconds>(deadline - std::chrono::steady_clock::now());
+      if (informer.WaitSynced(std::clamp(left, Milliseconds(0), kLook))) return true;
+      if (left <= Milliseconds(0)) return false;
+    }
+    return false;
+  };
+  if (wait(jobs_) && wait(pods_) && wait(nodes_) && wait(services_)) return {};
+  return Synced();
+}
+
+std::vector<std::pair<std::string, cluster::InformerStats>> Caches::Stats() const {
+  return {{"trainingjobs", jobs_.stats()},
+          {"pods", pods_.stats()},
+          {"nodes", nodes_.stats()},
+          {"services", services_.stats()}};
+}
+
+Status Caches::Alive(Milliseconds limit) {
+  const auto now = std::chrono::steady_clock::now();
+  std::lock_guard lock(pulse_mutex_);
+  for (const auto& [resource, stats] : Stats()) {
+    uint64_t signs = stats.lists + stats.watches + stats.problems;
+    for (const auto& [reason, count] : stats.watch_restarts) signs += count;
+    Pulse& pulse = pulses_.try_emplace(resource, Pulse{signs, stats.last_event, now}).first->second;
+    if (pulse.signs != signs || pulse.last_event != stats.last_event) pulse = {signs, stats.last_event, now};
+    const auto silent = std::chrono::duration_cast<Milliseconds>(now - pulse.since);
+    if (silent > limit) {
+      return Fail(ErrorCode::kDeadlineExceeded,
+                  "the watch of " + resource + " has done nothing for " + FormatDuration(silent));
+    }
+  }
+  return {};
 }
 
 void Caches::Stop() {
@@ -96,25 +148,8 @@ JobPtr Caches::Job(const ObjectKey& key) const {
   return cached ? overlay_.Latest(key, cached) : nullptr;
 }
 
-std::vector<placement::Booking> Caches::OtherClaims(const std::string& except_uid) const {
-  std::vector<placement::Booking> claims;
-  for (const JobPtr& cached : jobs_.List()) {
-    const JobPtr job = overlay_.Latest(cached->key, cached);
-    if (job->uid != except_uid) claims.insert(claims.end(), job->bookings.begin(), job->bookings.end());
-  }
-  return claims;
-}
-
-std::vector<api::PodSnapshot> Caches::Pods() const {
-  std::vector<api::PodSnapshot> pods;
-  for (const PodItem& pod : pods_.List()) pods.push_back(*pod);
-  return pods;
-}
-
-std::vector<api::NodeSnapshot> Caches::Nodes() const {
-  std::vector<api::NodeSnapshot> nodes;
-  for (const NodeItem& node : nodes_.List()) nodes.push_back(*node);
-  return nodes;
+Ledger::View Caches::View() {
+  return {ledger_, [this](const std::string& name) { return nodes_.Get({"", name}); }};
 }
 
 bool Caches::HasService(const ObjectKey& key, const std::string& owner_uid) const {
@@ -122,48 +157,65 @@ bool Caches::HasService(const ObjectKey& key, const std::string& owner_uid) cons
   return owner && *owner == owner_uid;
 }
 
+void Caches::BeginWrite(const JobRecord& base) { overlay_.Begin(base.key, base.version); }
+
+void Caches::EndWrite(const JobRecord& base, const JobPtr& written) {
+  if (written) {
+    overlay_.Put(written);
+  } else {
+    overlay_.Drop(base.key);
+  }
+  std::lock_guard lock(following_);
+  const JobPtr now = Job(base.key);
+  const bool same = now && now->uid == base.uid;
+  ledger_.Settle(base.uid, same ? now->bookings : Ledger::Bookings());
+  job_index_.Set(base.key, now);
+  // What was reserved for a write that was refused is free again.
+  if (!written) ConcernWaiting();
+}
+
+void Caches::Follow(const ObjectKey& key) {
+  std::lock_guard lock(following_);
+  const JobPtr now = Job(key);
+  job_index_.Set(key, now);
+  if (now) ledger_.SetClaims(now->uid, now->bookings);
+}
+
 void Caches::OnJob(const ObjectKey& key, const JobPtr& old, const JobPtr& now) {
   overlay_.Observe(key, now);
-  {
-    std::lock_guard lock(mutex_);
-    if (old && (!now || now->uid != old->uid)) job_keys_.erase(old->uid);
-    if (now) job_keys_[now->uid] = key;
-  }
-  concern_(cluster::ToString(key));
+  Follow(key);
+  if (old && (!now || now->uid != old->uid)) ledger_.SetClaims(old->uid, {});
+  concern_.job(cluster::ToString(key));
   const bool released = old && !old->bookings.empty() && (!now || now->bookings.size() < old->bookings.size());
   if (released) ConcernWaiting();
 }
 
-void Caches::OnPod(const PodItem& old, const PodItem& now) {
-  const api::PodSnapshot& pod = now ? *now : *old;
-  if (!pod.job_uid.empty()) ConcernUid(pod.job_uid);
-  const bool freed = old && HoldsGpus(*old) && (!now || !HoldsGpus(*now));
-  if (freed) ConcernWaiting();
+void Caches::OnPod(const PodPtr& old, const PodPtr& now) {
+  pod_index_.Change(old, now);
+  ledger_.ChangePod(old ? old->use : nullptr, now ? now->use : nullptr);
+  const auto& ours = now ? now->ours : old->ours;
+  if (ours) ConcernUid(ours->job_uid);
+  if (HoldsGpus(old) && !HoldsGpus(now)) ConcernWaiting();
 }
 
 void Caches::OnNode(const NodeItem& old, const NodeItem& now) {
   if (old && now && SameNode(*old, *now)) return;
-  ConcernWaiting(now ? now->name : old->name);
+  const std::string& name = now ? now->name : old->name;
+  if (now) {
+    ledger_.SetNode(now);
+  } else {
+    ledger_.RemoveNode(name);
+  }
+  for (const ObjectKey& key : job_index_.OnNode(name)) concern_.job(cluster::ToString(key));
+  ConcernWaiting();
 }
 
 void Caches::ConcernUid(const std::string& job_uid) {
-  ObjectKey key;
-  {
-    std::lock_guard lock(mutex_);
-    const auto found = job_keys_.find(job_uid);
-    if (found == job_keys_.end()) return;
-    key = found->second;
-  }
-  concern_(cluster::ToString(key));
+  if (const auto key = job_index_.Find(job_uid)) concern_.job(cluster::ToString(*key));
 }
 
-void Caches::ConcernWaiting(const std::string& node) {
-  for (const JobPtr& cached : jobs_.List()) {
-    const JobPtr job = overlay_.Latest(cached->key, cached);
-    const bool touched = std::any_of(job->bookings.begin(), job->bookings.end(),
-                                     [&](const placement::Booking& booking) { return booking.node == node; });
-    if (touched || Waits(job->job.status.phase)) concern_(cluster::ToString(job->key));
-  }
+void Caches::ConcernWaiting() {
+  if (job_index_.AnyWaiting()) concern_.waiting();
 }
 
 }  // namespace trainyard::controller

@@ -1,56 +1,86 @@
 // What the controller knows of the cluster: jobs, pods, nodes and services, kept current by informers, and which jobs a
-// change concerns. Thread-safety: all members from any thread.
+// change concerns. Thread-safety: all members from any thread; Start() and Stop() from one.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <mutex>
-#include <set>
+#include <stop_token>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "operator/api/snapshot.h"
 #include "operator/cluster/informer.h"
+#include "operator/controller/job_index.h"
 #include "operator/controller/job_overlay.h"
 #include "operator/controller/job_record.h"
+#include "operator/controller/ledger.h"
+#include "operator/controller/pod_index.h"
 
 namespace trainyard::controller {
 
 class Caches {
  public:
-  // `concern` is called with the key of each job that should be looked at again.
-  Caches(cluster::Cluster& cluster, const std::string& ns, std::function<void(const std::string& key)> concern);
+  struct Concern {
+    std::function<void(const std::string& key)> job;  // this job should be looked at again
+    std::function<void()> waiting;                    // jobs that wait for GPUs should, soon; see jobs().Waiting()
+  };
+  Caches(cluster::Cluster& cluster, const std::string& ns, const placement::YardOptions& yard, Concern concern);
   ~Caches();
-  Status Start(Milliseconds sync_timeout);
+  // Starts all caches and waits until they are filled. Error: kDeadlineExceeded, as Synced() says it; the call may be
+  // repeated to wait on.
+  Status Start(Milliseconds sync_timeout, const std::stop_token& stop = {});
+  Status Synced() const;
+  // Whether each watch has done anything, be it to fail, within `limit`; to be asked now and then. The error names the
+  // one that has not.
+  Status Alive(Milliseconds limit);
+  // By resource: "trainingjobs", "pods", ...
+  std::vector<std::pair<std::string, cluster::InformerStats>> Stats() const;
   void Stop();
 
   // The newest version known: of the cache, or one that we wrote since.
   JobPtr Job(const cluster::ObjectKey& key) const;
-  JobOverlay& overlay() { return overlay_; }
-  // Bookings of all live attempts but that of `except_uid`.
-  std::vector<placement::Booking> OtherClaims(const std::string& except_uid) const;
-  std::vector<api::PodSnapshot> Pods() const;
-  std::vector<api::NodeSnapshot> Nodes() const;
+  const JobIndex& jobs() const { return job_index_; }
+  PodIndex& pods() { return pod_index_; }
+  Ledger& ledger() { return ledger_; }
+  Ledger::View View();
   bool HasService(const cluster::ObjectKey& key, const std::string& owner_uid) const;
+  void ConcernUid(const std::string& job_uid);
+
+  // Before and after a status write that stands on `base`. `written` is what the server stored, null: it refused. The
+  // reservation that the View made for it ends.
+  void BeginWrite(const JobRecord& base);
+  void EndWrite(const JobRecord& base, const JobPtr& written);
 
  private:
-  using PodItem = cluster::Informer<api::PodSnapshot>::Item;
   using NodeItem = cluster::Informer<api::NodeSnapshot>::Item;
   void OnJob(const cluster::ObjectKey& key, const JobPtr& old, const JobPtr& now);
-  void OnPod(const PodItem& old, const PodItem& now);
+  void OnPod(const PodPtr& old, const PodPtr& now);
   void OnNode(const NodeItem& old, const NodeItem& now);
-  void ConcernUid(const std::string& job_uid);
-  // Jobs that wait for GPUs, and those that hold some on `node` (if given).
-  void ConcernWaiting(const std::string& node = {});
+  // Index and ledger follow the newest version of the job.
+  void Follow(const cluster::ObjectKey& key);
+  void ConcernWaiting();
   void Report(const char* what, const cluster::ObjectKey& key, const Error& error);
 
-  const std::function<void(const std::string&)> concern_;
+  const Concern concern_;
   JobOverlay overlay_;
-  mutable std::mutex mutex_;                            // guards the next two
-  std::map<std::string, cluster::ObjectKey> job_keys_;  // by UID
-  std::map<std::string, std::string> problems_;         // last failure of each cache, for Start()
+  JobIndex job_index_;
+  PodIndex pod_index_;
+  Ledger ledger_;
+  std::mutex following_;      // one job at a time is followed, so that the last to follow has seen the newest
+  mutable std::mutex mutex_;  // guards problems_
+  std::map<std::string, std::string> problems_;  // last failure of each cache, for Synced()
+  bool started_ = false;
+  struct Pulse {
+    uint64_t signs = 0;
+    std::chrono::steady_clock::time_point last_event, since;
+  };
+  std::mutex pulse_mutex_;               // guards pulses_
+  std::map<std::string, Pulse> pulses_;  // of each watch, as Alive() last saw it
   cluster::Informer<JobRecord> jobs_;
-  cluster::Informer<api::PodSnapshot> pods_;
+  cluster::Informer<PodRecord> pods_;
   cluster::Informer<api::NodeSnapshot> nodes_;
   cluster::Informer<std::string> services_;  // UID of the owner
 };

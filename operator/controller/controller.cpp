@@ -14,6 +14,8 @@
 #include "operator/controller/actions.h"
 #include "operator/controller/caches.h"
 #include "operator/controller/progress_json.h"
+#include "operator/runtime/event_recorder.h"
+#include "operator/runtime/task_pool.h"
 #include "operator/runtime/work_queue.h"
 #include "operator/runtime/worker_pool.h"
 #include "trainer/contract/contract.h"
@@ -24,6 +26,19 @@ using cluster::Kind;
 using cluster::ObjectKey;
 using nlohmann::json;
 
+namespace {
+
+namespace metric = runtime::metric;
+
+constexpr const char* kName = "trainingjob";  // of the queue and the controller, in metrics
+// Stands in the queue for all jobs that wait for GPUs: a burst of freed GPUs is one look at each of them.
+constexpr const char* kWaitingJobs = "*";
+constexpr Milliseconds kWaitingDelay{50};
+// How long the events that are left at an end may take.
+constexpr Milliseconds kFlushTimeout{5'000};
+
+}  // namespace
+
 class Controller::Impl {
  public:
   Impl(cluster::Cluster& cluster, cluster::ProgressSource& progress, const Clock& clock, ControllerOptions options)
@@ -31,17 +46,39 @@ class Controller::Impl {
         progress_(progress),
         clock_(clock),
         options_(std::move(options)),
-        runner_(cluster, options_.parallel_creates),
-        caches_(cluster, options_.ns, [this](const std::string& key) { queue_.Add(key); }) {}
+        queue_(QueueOptions()),
+        recorder_(cluster, clock, RecorderOptions()),
+        pool_(options_.parallel_creates),
+        caches_(cluster, options_.ns, options_.lifecycle.yard,
+                {[this](const std::string& key) { queue_.Add(key); },
+                 [this] { queue_.AddAfter(kWaitingJobs, kWaitingDelay); }}),
+        runner_(cluster, pool_, [this](const json& pod) { OnCreated(pod); }) {
+    if (options_.metrics != nullptr) {
+      collector_ = options_.metrics->AddCollector([this](runtime::Scrape& scrape) { Collect(scrape); });
+    }
+  }
 
-  Status Start(Milliseconds sync_timeout) {
-    if (Status status = caches_.Start(sync_timeout); !status) return status;
-    workers_.emplace(queue_, options_.workers, [this](const std::string& key) { return Reconcile(key); });
+  Status Start(Milliseconds sync_timeout, const std::stop_token& stop) {
+    if (Status status = caches_.Start(sync_timeout, stop); !status) return status;
+    workers_.emplace(queue_, options_.workers, [this](const std::string& key) { return Timed(key); });
     return {};
   }
 
+  bool Drain(Milliseconds timeout) {
+    const auto deadline = std::chrono::steady_clock::now() + timeout;
+    const bool in_time = queue_.Drain(timeout);
+    const auto left = std::chrono::ceil<Milliseconds>(deadline - std::chrono::steady_clock::now());
+    recorder_.Stop(std::clamp(left, Milliseconds(0), kFlushTimeout));
+    return in_time;
+  }
+
+  void OnProgress(const std::string& job_uid) { caches_.ConcernUid(job_uid); }
+  Status Synced() const { return caches_.Synced(); }
+  Status Alive() { return caches_.Alive(2 * options_.watch_idle); }
+
   void Stop() {
     if (workers_) workers_->Stop();
+    recorder_.Stop(kFlushTimeout);
     caches_.Stop();
   }
 
@@ -54,56 +91,121 @@ class Controller::Impl {
  private:
   using Requeue = std::optional<Milliseconds>;
 
-  Result<Requeue> Reconcile(const std::string& key_text) {
-    ++reconciles_;
-    const ObjectKey key = cluster::ParseKey(key_text);
-    const JobPtr seen = caches_.Job(key);
-    if (!seen) return Requeue();  // gone; what it owned is collected by the cluster
-    lifecycle::Input input = Observe(*seen);
+  void Count(const metric::Name& name, const runtime::MetricLabels& labels = {}, double by = 1) {
+    if (options_.metrics != nullptr) options_.metrics->Count(name, labels, by);
+  }
 
-    // One decision at a time where GPUs are given out: each must see the claims of those before it.
-    std::unique_lock placing(placing_);
-    const JobPtr record = caches_.Job(key);
-    if (!record || record->version != seen->version) {
-      placing.unlock();
-      queue_.Add(key_text);  // written meanwhile: begin again with what it is now
+  runtime::WorkQueueOptions QueueOptions() {
+    runtime::WorkQueueOptions options;
+    if (options_.metrics == nullptr) return options;
+    options.on_add = [this] { Count(metric::kQueueAdds, {{"name", kName}}); };
+    options.on_retry = [this] { Count(metric::kQueueRetries, {{"name", kName}}); };
+    options.on_wait = [this](double seconds) {
+      options_.metrics->Observe(metric::kQueueWait, {{"name", kName}}, seconds);
+    };
+    return options;
+  }
+
+  runtime::EventRecorderOptions RecorderOptions() {
+    runtime::EventRecorderOptions options;
+    options.on_result = [this](const char* result) {
+      if (std::string_view(result) == "written") ++events_;
+      Count(metric::kEvents, {{"result", result}});
+    };
+    return options;
+  }
+
+  void Collect(runtime::Scrape& scrape) {
+    scrape.Gauge(metric::kQueueDepth, {{"name", kName}}, static_cast<double>(queue_.Size()));
+    for (const auto& [phase, count] : caches_.jobs().Phases()) {
+      scrape.Gauge(metric::kJobs, {{"phase", std::string(api::ToString(phase))}}, static_cast<double>(count));
+    }
+    const auto now = std::chrono::steady_clock::now();
+    for (const auto& [resource, stats] : caches_.Stats()) {
+      const bool ever = stats.last_event != std::chrono::steady_clock::time_point{};
+      const std::chrono::duration<double> age = now - (ever ? stats.last_event : made_at_);
+      scrape.Gauge(metric::kLastEventAge, {{"resource", resource}}, age.count());
+      scrape.Gauge(metric::kCachedObjects, {{"resource", resource}}, static_cast<double>(stats.objects));
+      scrape.Counter(metric::kWatchProblems, {{"resource", resource}}, static_cast<double>(stats.problems));
+      for (const auto& [reason, count] : stats.watch_restarts) {
+        scrape.Counter(metric::kWatchRestarts, {{"resource", resource}, {"reason", reason}},
+                       static_cast<double>(count));
+      }
+    }
+    for (const auto& [product, gpus] : caches_.ledger().ByProduct()) {
+      scrape.Gauge(metric::kGpus, {{"product", product}, {"state", "used"}}, static_cast<double>(gpus.used));
+      scrape.Gauge(metric::kGpus, {{"product", product}, {"state", "free"}}, static_cast<double>(gpus.free));
+    }
+  }
+
+  Result<Requeue> Timed(const std::string& key) {
+    if (key == kWaitingJobs) {
+      for (const ObjectKey& job : caches_.jobs().Waiting()) queue_.Add(cluster::ToString(job));
       return Requeue();
     }
-    Result<lifecycle::Decision> decision = Decide(*record, input);
+    const auto begin = std::chrono::steady_clock::now();
+    Result<Requeue> result = Reconcile(key);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    const char* word = result ? (*result ? "requeue_after" : "success")
+                              : (result.error().code == ErrorCode::kConflict ? "conflict" : "error");
+    Count(metric::kReconciles, {{"controller", kName}, {"result", word}});
+    if (options_.metrics != nullptr) {
+      options_.metrics->Observe(metric::kReconcileSeconds, {{"controller", kName}}, took.count());
+      options_.metrics->Observe(metric::kQueueWork, {{"name", kName}}, took.count());
+    }
+    return result;
+  }
+
+  Result<Requeue> Reconcile(const std::string& key_text) {
+    ++reconciles_;
+    const JobPtr record = caches_.Job(cluster::ParseKey(key_text));
+    if (!record) return Requeue();  // gone; what it owned is collected by the cluster
+    lifecycle::Input input = Observe(*record);
+    Ledger::View view = caches_.View();
+    input.surroundings = &view;
+    Result<lifecycle::Decision> decision = Decide(*record, input, view);
     if (!decision) return Fail(decision.error());
-    const bool gives_out = decision->status.attempt != record->job.status.attempt ||
-                           decision->status.placement.has_value() != record->job.status.placement.has_value();
-    if (!gives_out) placing.unlock();
+    // What this decision takes is booked before others look, and while it is written; nobody waits for the write.
+    input.job.status = decision->status;
+    if (Ledger::Bookings claims = lifecycle::ClaimsOf(input.job); claims != record->bookings) {
+      view.Reserve(record->uid, claims);
+    }
+    view.Release();
     Result<JobPtr> written = WriteStatus(record, decision->status);
-    if (placing) placing.unlock();
     if (!written) return Fail(written.error());
 
-    const api::TrainingJob& job = (*written)->job;
     actions_ += decision->actions.size();
-    const Status acted = runner_.Run(job, decision->actions);
-    events_ += runner_.Send(job, decision->events, input.now);
+    const Status acted = runner_.Run((*written)->job, decision->actions);
+    Tell(*record, decision->events);
     if (!acted) return Fail(acted.error());
+    // Pods that were just made are known without the watch: the next step need not wait for it.
+    const bool made = std::any_of(decision->actions.begin(), decision->actions.end(), [](const auto& action) {
+      return action.kind == lifecycle::Action::Kind::kCreatePod;
+    });
+    if (made) queue_.Add(key_text);
     return decision->requeue_after;
   }
 
-  // Everything but the claims of others, which are read under the lock.
+  void OnCreated(const json& object) {
+    Count(metric::kPodsCreated);
+    if (Result<api::PodSnapshot> pod = cluster::PodFromJson(object)) caches_.pods().Created(*pod, clock_.Now());
+  }
+
+  void Tell(const JobRecord& record, const std::vector<lifecycle::Event>& events) {
+    const runtime::EventRecorder::About about{std::string(api::kApiVersion), std::string(api::kKind), record.key,
+                                              record.uid};
+    for (const lifecycle::Event& event : events) recorder_.Record(about, event.type, event.reason, event.message);
+  }
+
+  // Everything but what the ledger says.
   lifecycle::Input Observe(const JobRecord& record) {
     lifecycle::Input input;
     input.job = record.job;
-    input.all_pods = caches_.Pods();
-    SetPods(input, input.all_pods);
-    input.nodes = caches_.Nodes();
+    input.now = clock_.Now();
+    input.pods = caches_.pods().Of(record.key.ns, record.uid, input.now);
     input.service_exists = caches_.HasService({record.key.ns, api::ServiceName(record.job)}, record.uid);
     ReadProgress(input);
-    input.now = clock_.Now();
     return input;
-  }
-
-  static void SetPods(lifecycle::Input& input, const std::vector<api::PodSnapshot>& from) {
-    input.pods.clear();
-    std::copy_if(from.begin(), from.end(), std::back_inserter(input.pods), [&](const api::PodSnapshot& pod) {
-      return pod.job_uid == input.job.meta.uid && pod.ns == input.job.meta.ns;
-    });
   }
 
   // A job that cannot be asked is no worse for it.
@@ -131,15 +233,15 @@ class Controller::Impl {
     }
   }
 
-  Result<lifecycle::Decision> Decide(const JobRecord& record, lifecycle::Input& input) {
+  Result<lifecycle::Decision> Decide(const JobRecord& record, lifecycle::Input& input, Ledger::View& view) {
     if (!record.problem.empty()) {
       lifecycle::Decision decision;
       decision.status = StatusOfProblem(record, input.now);
       return decision;
     }
-    input.other_claims = caches_.OtherClaims(record.uid);
     lifecycle::Decision decision = options_.decide(input, options_.lifecycle);
     if (!decision.refresh_pods) return decision;
+    view.Release();  // nobody should wait for the server's answer
     const std::string selector = std::string(contract::kLabelJobUid) + "=" + record.uid;
     const Result<cluster::ObjectList> list = cluster_.List(Kind::kPod, {record.key.ns, selector});
     if (!list) return Fail(list.error());
@@ -149,22 +251,32 @@ class Controller::Impl {
       if (!pod) return Fail(pod.error());
       fresh.push_back(*std::move(pod));
     }
-    SetPods(input, fresh);
+    input.pods = std::move(fresh);
     input.pods_fresh = true;
     return options_.decide(input, options_.lifecycle);
+  }
+
+  void CountRestarts(const api::JobStatus& before, const api::JobStatus& after) {
+    const auto count = [this](const char* name, int64_t more) {
+      if (more > 0) Count(metric::kRestarts, {{"class", name}}, static_cast<double>(more));
+    };
+    count("user", after.restarts.user - before.restarts.user);
+    count("infrastructure", after.restarts.infrastructure - before.restarts.infrastructure);
   }
 
   // Returns the job as it is after the write; the same record when there was nothing to write.
   Result<JobPtr> WriteStatus(const JobPtr& record, const api::JobStatus& status) {
     json next = api::StatusToJson(status);
-    if (next == record->object.value("status", json())) return record;
-    json object = record->object;
+    json object = record->Object();
+    if (next == object.value("status", json())) return record;
+    CountRestarts(record->job.status, status);
     object["status"] = std::move(next);
     ++status_writes_;
-    caches_.overlay().Begin(record->key, record->version);
+    Count(metric::kStatusWrites);
+    caches_.BeginWrite(*record);
     const Result<json> stored = cluster_.ReplaceStatus(Kind::kTrainingJob, object);
     if (!stored) {
-      caches_.overlay().Drop(record->key);
+      caches_.EndWrite(*record, nullptr);
       if (stored.error().code == ErrorCode::kConflict) ++conflicts_;
       if (stored.error().code == ErrorCode::kNotFound) {
         return Fail(ErrorCode::kConflict, "the job was deleted meanwhile");  // nothing else may be done
@@ -172,7 +284,7 @@ class Controller::Impl {
       return Fail(stored.error());
     }
     JobPtr written = std::make_shared<const JobRecord>(MakeJobRecord(*stored));
-    caches_.overlay().Put(written);
+    caches_.EndWrite(*record, written);
     return written;
   }
 
@@ -180,12 +292,15 @@ class Controller::Impl {
   cluster::ProgressSource& progress_;
   const Clock& clock_;
   const ControllerOptions options_;
-  ActionRunner runner_;
-  runtime::WorkQueue queue_;
-  std::mutex placing_;  // held from reading the claims to the write of a new one
+  const std::chrono::steady_clock::time_point made_at_ = std::chrono::steady_clock::now();
   std::atomic<uint64_t> reconciles_{0}, status_writes_{0}, actions_{0}, conflicts_{0}, events_{0};
-  Caches caches_;                               // its threads add to the queue
-  std::optional<runtime::WorkerPool> workers_;  // last: its threads use all of the above
+  runtime::WorkQueue queue_;
+  runtime::EventRecorder recorder_;
+  runtime::TaskPool pool_;
+  Caches caches_;  // its threads add to the queue
+  ActionRunner runner_;
+  std::optional<runtime::WorkerPool> workers_;  // its threads use all of the above
+  runtime::Metrics::Registration collector_;    // last: a scrape looks at all of the above
 };
 
 Controller::Controller(cluster::Cluster& cluster, cluster::ProgressSource& progress, const Clock& clock,
@@ -193,7 +308,13 @@ Controller::Controller(cluster::Cluster& cluster, cluster::ProgressSource& progr
     : impl_(std::make_unique<Impl>(cluster, progress, clock, std::move(options))) {}
 
 Controller::~Controller() { Stop(); }
-Status Controller::Start(Milliseconds sync_timeout) { return impl_->Start(sync_timeout); }
+Status Controller::Start(Milliseconds sync_timeout, const std::stop_token& stop) {
+  return impl_->Start(sync_timeout, stop);
+}
+bool Controller::Drain(Milliseconds timeout) { return impl_->Drain(timeout); }
+void Controller::OnProgress(const std::string& job_uid) { impl_->OnProgress(job_uid); }
+Status Controller::Synced() const { return impl_->Synced(); }
+Status Controller::Alive() { return impl_->Alive(); }
 void Controller::Stop() { impl_->Stop(); }
 ControllerCounters Controller::counters() const { return impl_->counters(); }
 

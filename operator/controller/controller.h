@@ -7,11 +7,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <stop_token>
 #include <string>
 
 #include "operator/cluster/cluster.h"
 #include "operator/cluster/progress.h"
 #include "operator/lifecycle/lifecycle.h"
+#include "operator/runtime/metrics.h"
 
 namespace trainyard::controller {
 
@@ -23,6 +25,8 @@ struct ControllerOptions {
   int parallel_creates = 8;  // pods created at once per job
   lifecycle::Options lifecycle;
   DecideFunction decide = lifecycle::Decide;
+  Milliseconds watch_idle{185'000};     // a live watch brings something, a bookmark at least, or ends within this
+  runtime::Metrics* metrics = nullptr;  // null: nobody counts; outlives the controller
 };
 
 struct ControllerCounters {
@@ -43,10 +47,21 @@ class Controller {
   Controller& operator=(const Controller&) = delete;
 
   // Starts the caches and, once they are filled, the workers. Error: kDeadlineExceeded when a cache does not fill in
-  // `sync_timeout`, naming it and the last error of its list.
-  Status Start(Milliseconds sync_timeout = Milliseconds(30'000));
+  // `sync_timeout`, naming it and the last error of its list; the caches go on trying, and the call may be repeated.
+  // A stop ends the wait with the same error.
+  Status Start(Milliseconds sync_timeout = Milliseconds(30'000), const std::stop_token& stop = {});
+  // Takes no new work, waits for the calls under way and writes the events that are left. False: they took longer than
+  // `timeout`; nothing has been given up then. Stop() must follow.
+  bool Drain(Milliseconds timeout);
   // Stops the workers after the calls under way, then the caches. Jobs and pods stay as they are.
   void Stop();
+
+  // The job of this UID has news of its progress.
+  void OnProgress(const std::string& job_uid);
+  // Whether all caches are filled; the error says which is not, and why.
+  Status Synced() const;
+  // Whether the watches still move; the error says which does not.
+  Status Alive();
   ControllerCounters counters() const;
 
  private:

@@ -11,7 +11,8 @@ using nlohmann::json;
 
 JobRecord MakeJobRecord(const json& object) {
   JobRecord record;
-  record.object = object;
+  // What others wrote may not be UTF-8; the server would have refused it, a test's cluster may not.
+  record.text = object.dump(-1, ' ', false, json::error_handler_t::replace);
   record.key = cluster::KeyOf(object);
   record.uid = cluster::UidOf(object);
   record.version = cluster::ResourceVersionOf(object);
@@ -26,9 +27,9 @@ JobRecord MakeJobRecord(const json& object) {
     if (object.is_object() && object.contains("status")) {
       if (Result<api::JobStatus> status = api::StatusFromJson(object["status"])) record.job.status = *std::move(status);
     }
-    if (const auto generation = object.value("/metadata/generation"_json_pointer, json());
-        generation.is_number_integer()) {
-      record.job.meta.generation = generation.get<int64_t>();
+    const json::json_pointer generation("/metadata/generation");
+    if (object.contains(generation) && object[generation].is_number_integer()) {
+      record.job.meta.generation = object[generation].get<int64_t>();
     }
   }
   record.bookings = lifecycle::ClaimsOf(record.job);

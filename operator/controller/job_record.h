@@ -16,7 +16,7 @@
 namespace trainyard::controller {
 
 struct JobRecord {
-  nlohmann::json object;
+  std::string text;  // the object, as JSON: a tenth of what it takes as a tree
   cluster::ObjectKey key;
   std::string uid;
   std::string version;
@@ -24,6 +24,8 @@ struct JobRecord {
   api::TrainingJob job;
   std::string problem;                       // why the spec cannot be read; empty: it can
   std::vector<placement::Booking> bookings;  // of its live attempt, so that other jobs keep off
+
+  nlohmann::json Object() const { return nlohmann::json::parse(text); }
 };
 using JobPtr = std::shared_ptr<const JobRecord>;
 

@@ -49,6 +49,7 @@ bool Context::Fresh() {
 }
 
 const api::NodeSnapshot* Context::FindNode(const std::string& name) {
+  if (in.surroundings != nullptr) return in.surroundings->FindNode(name);
   if (nodes_.empty()) {
     for (const api::NodeSnapshot& node : in.nodes) nodes_[node.name] = &node;
   }
@@ -73,6 +74,7 @@ bool Context::Gone(const api::PodSnapshot& pod) {
 }
 
 const placement::Yard& Context::Yard() {
+  if (in.surroundings != nullptr) return in.surroundings->Yard();
   if (!yard_) {
     std::vector<api::PodSnapshot> pods;
     pods.reserve(in.all_pods.size() + in.pods.size());

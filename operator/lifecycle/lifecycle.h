@@ -29,10 +29,25 @@
 
 namespace trainyard::lifecycle {
 
+// The rest of the cluster, for a decision that asks. One decision gets the same answer to the same question, and what
+// it got stays valid as long as the decision is under way. An interface, so that a big cluster is not copied for each
+// decision, and not even looked at by the many that only read the job's own pods.
+class Surroundings {
+ public:
+  virtual ~Surroundings() = default;
+  // Null: there is no such node.
+  virtual const api::NodeSnapshot* FindNode(const std::string& name) const = 0;
+  // Everybody's claims and pods, those of the job itself included. Asked when GPUs are to be given out: nobody else may
+  // give any out until the decision is carried out or dropped.
+  virtual const placement::Yard& Yard() const = 0;
+};
+
 struct Input {
   api::TrainingJob job;
   std::vector<api::PodSnapshot> pods;  // all pods labelled with this job's UID, any attempt
   bool pods_fresh = false;             // `pods` was listed from the API server after `job` was read
+  // What else there is. Null: as the three lists below say, which is enough for a few nodes.
+  const Surroundings* surroundings = nullptr;
   std::vector<api::NodeSnapshot> nodes;
   std::vector<api::PodSnapshot> all_pods;        // of the whole cluster, for the ledger; may include `pods`
   std::vector<placement::Booking> other_claims;  // ClaimsOf every other job
@@ -46,13 +61,16 @@ struct Input {
 
 struct Options {
   placement::YardOptions yard;
-  std::string trainer_image = "trainyard-trainer:latest";          // for jobs without their own image; frozen by a claim
+  std::string trainer_image = "trainyard-trainer:latest";  // for jobs without their own image; frozen by a claim
   std::vector<std::string> launch_command = {"trainyard-launch"};  // of the bundled trainer's container
   int64_t cpu_milli_per_gpu = 1000;                                // requested by each pod, so that none is BestEffort;
                                                                    // frozen by a claim, as is the next
   int64_t memory_bytes_per_gpu = 2ll << 30;
+  // OMP_NUM_THREADS of each process is its CPU request. A local cluster shares its cores out by itself.
+  bool threads_from_request = false;
   Milliseconds gang_deadline{60'000};            // from claim to all pods existing, and from un-gating to all bound
   Milliseconds startup_deadline{600'000};        // for containers that wait for an image or a configuration
+  Milliseconds waiting_settle{10'000};           // what un-gated pods wait for is told only after this: most just start
   Milliseconds ungate_retry{5'000};              // gates still seen after this are taken off again
   Milliseconds pod_termination_timeout{60'000};  // an unreachable node's pods are gone after this
   Milliseconds echo_settle{8'000};               // a lost peer waits this long for the failure that it echoes:

@@ -33,7 +33,9 @@ void Refuse(Context& c, const std::string& reason, const std::string& message) {
   c.Requeue(c.opt.placement_retry);
   if (c.Live()) return;  // what runs goes on with the plan that it has
   c.s.plan.reset();
-  if (!c.job.spec.suspend) c.SetPhase(api::Phase::kPending, reason + ": " + message);
+  if (c.job.spec.suspend) return;
+  // Some messages name their reason themselves.
+  c.SetPhase(api::Phase::kPending, message.starts_with(reason + ": ") ? message : reason + ": " + message);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "operator/lifecycle/pod_builder.h"
 
+#include <algorithm>
 #include <string>
 
 #include "operator/api/names.h"
@@ -45,6 +46,15 @@ json Resources(int64_t gpus, const api::TrainerStatus& trainer) {
           {"limits", {{api::kGpuResource, count}}}};
 }
 
+// Libraries that count the machine's cores would start as many threads in each process, whatever its pod may use.
+void SetThreads(json& env, const api::TrainerStatus& trainer) {
+  constexpr const char* kThreads = "OMP_NUM_THREADS";
+  const bool given = std::any_of(env.begin(), env.end(), [](const json& e) { return e["name"] == kThreads; });
+  if (given) return;
+  env.push_back(
+      {{"name", kThreads}, {"value", std::to_string(std::max<int64_t>(1, trainer.cpu_milli_per_gpu / 1000))}});
+}
+
 json Container(const api::TrainingJob& job, int64_t node_rank, int64_t gpus, const Options& options) {
   const api::TrainerStatus trainer = job.status.trainer ? *job.status.trainer : NewTrainer(job, options);
   json container = {{"name", std::string(contract::kContainerName)},
@@ -56,6 +66,7 @@ json Container(const api::TrainingJob& job, int64_t node_rank, int64_t gpus, con
                     {"securityContext", ContainerSecurity(job)},
                     {"terminationMessagePath", std::string(contract::kDefaultTerminationLog)},
                     {"terminationMessagePolicy", "FallbackToLogsOnError"}};
+  if (options.threads_from_request) SetThreads(container["env"], trainer);
   container["image"] = trainer.image;
   if (job.spec.UsesBundledTrainer()) {
     container["command"] = options.launch_command;

@@ -47,18 +47,19 @@ void Ungate(Context& c) {
 
 bool Up(const api::PodSnapshot& pod) { return pod.phase == api::PodPhase::kRunning || pod.exit_code == 0; }
 
-// What the pods that are not up yet are waiting for, in one stable line.
+// What the pods that are not up yet are waiting for, in one line. It changes with what they wait for and not with how
+// many do: each change is a write.
 std::string WaitingFor(const Context& c) {
-  int64_t gated = 0, unbound = 0, containers = 0;
+  bool gated = false, unbound = false, containers = false;
   std::string detail;
   for (const api::PodSnapshot* pod : c.ranks) {
     if (pod == nullptr || Up(*pod)) continue;
     if (pod->foreign_gate) {
-      ++gated;
+      gated = true;
     } else if (pod->node.empty()) {
-      ++unbound;
+      unbound = true;
     } else {
-      ++containers;
+      containers = true;
     }
     if (detail.empty() && !pod->reason.empty()) {
       detail =
@@ -66,12 +67,12 @@ std::string WaitingFor(const Context& c) {
     }
   }
   std::string text;
-  auto add = [&text](int64_t count, const char* what) {
-    if (count > 0) text += (text.empty() ? "" : ", ") + Plural(count, "pod") + " " + what;
+  auto add = [&text](bool some, const char* what) {
+    if (some) text += std::string(text.empty() ? "" : ", ") + what;
   };
-  add(gated, "held by a scheduling gate of another controller");
-  add(unbound, "to be scheduled");
-  add(containers, "to start");
+  add(gated, "another controller's scheduling gate to go");
+  add(unbound, "pods to be scheduled");
+  add(containers, "pods to start");
   return text + detail;
 }
 
@@ -79,6 +80,8 @@ void ReportRunning(Context& c) {
   std::string attempt = "attempt " + std::to_string(c.s.attempt);
   if (!std::all_of(c.ranks.begin(), c.ranks.end(), [](const auto* pod) { return pod != nullptr && Up(*pod); })) {
     c.Condition(kReady, false, "Starting", attempt + " is starting");
+    const TimePoint tell = c.s.ungated_at.value_or(c.in.now) + c.opt.waiting_settle;
+    if (c.s.phase == api::Phase::kStarting && c.in.now < tell) return c.RequeueAt(tell);
     return c.SetPhase(api::Phase::kStarting, attempt + ": waiting for " + WaitingFor(c));
   }
   if (!c.s.start_time) c.s.start_time = c.in.now;

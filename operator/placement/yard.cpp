@@ -21,8 +21,8 @@ struct Held {
   int64_t podded = 0;
 };
 
-// (index of the node, job UID, attempt)
-using HeldKey = std::tuple<size_t, std::string, int64_t>;
+// (job UID, attempt)
+using HeldKey = std::pair<std::string_view, int64_t>;
 
 }  // namespace
 
@@ -48,6 +48,66 @@ bool NaturalLess(std::string_view a, std::string_view b) {
   return a < b;  // equal but for leading zeros: any fixed order
 }
 
+std::optional<PodUse> UseOf(const api::PodSnapshot& pod) {
+  if (pod.Terminal()) return std::nullopt;
+  // Only our own pods are known to go where they are pinned; a foreign one counts from the moment it is bound.
+  const std::string& where = !pod.node.empty() || pod.job_uid.empty() ? pod.node : pod.pinned_node;
+  if (where.empty()) return std::nullopt;
+  PodUse use{where, pod.job_uid, pod.attempt, pod.gpus, {}};
+  use.requests.assign(pod.requests.begin(), pod.requests.end());
+  return use;
+}
+
+void Account(YardNode& node, const std::map<std::string, int64_t>& allocatable, const std::vector<const PodUse*>& pods,
+             const std::vector<const Booking*>& claims) {
+  node.used = 0;
+  node.free_resources.clear();
+  node.used_by_job.clear();
+  node.resources_by_job.clear();
+  for (const auto& [resource, amount] : allocatable) {
+    if (resource != api::kGpuResource) node.free_resources[resource] = amount;
+  }
+  std::map<HeldKey, Held> held;
+  for (const Booking* claim : claims) held[{claim->job_uid, claim->attempt}].claimed += claim->gpus;
+  for (const PodUse* pod : pods) {
+    for (const auto& [resource, amount] : pod->requests) {
+      auto free = node.free_resources.find(resource);
+      if (free == node.free_resources.end()) continue;
+      free->second -= amount;
+      if (!pod->job_uid.empty()) node.resources_by_job[pod->job_uid][resource] += amount;
+    }
+    if (auto slots = node.free_resources.find("pods"); slots != node.free_resources.end()) {
+      --slots->second;
+      if (!pod->job_uid.empty()) ++node.resources_by_job[pod->job_uid]["pods"];
+    }
+    if (pod->job_uid.empty()) {
+      node.used += pod->gpus;
+    } else {
+      held[{pod->job_uid, pod->attempt}].podded += pod->gpus;
+    }
+  }
+  for (const auto& [key, amounts] : held) {
+    int64_t gpus = std::max(amounts.claimed, amounts.podded);
+    node.used += gpus;
+    node.used_by_job[std::string(key.first)] += gpus;
+  }
+  node.free = std::max<int64_t>(0, node.usable - node.used);
+}
+
+void Yard::Arrange() {
+  std::sort(nodes_.begin(), nodes_.end(), [](const YardNode& a, const YardNode& b) {
+    if (a.path != b.path) return PathLess(a.path, b.path);
+    if (a.clique != b.clique) return NaturalLess(a.clique, b.clique);
+    return NaturalLess(a.name, b.name);
+  });
+  index_.clear();
+  path_levels_ = 0;
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    index_[nodes_[i].name] = i;
+    path_levels_ = std::max(path_levels_, nodes_[i].path.size());
+  }
+}
+
 Yard Yard::Build(const std::vector<api::NodeSnapshot>& nodes, const std::vector<api::PodSnapshot>& all_pods,
                  const std::vector<Booking>& claims, const YardOptions& options) {
   Yard yard;
@@ -57,55 +117,23 @@ Yard Yard::Build(const std::vector<api::NodeSnapshot>& nodes, const std::vector<
     yard.nodes_.push_back(Describe(node, options, products));
     snapshots[node.name] = &node;
   }
-  std::sort(yard.nodes_.begin(), yard.nodes_.end(), [](const YardNode& a, const YardNode& b) {
-    if (a.path != b.path) return PathLess(a.path, b.path);
-    if (a.clique != b.clique) return NaturalLess(a.clique, b.clique);
-    return NaturalLess(a.name, b.name);
-  });
-  for (size_t i = 0; i < yard.nodes_.size(); ++i) {
-    YardNode& node = yard.nodes_[i];
-    yard.index_[node.name] = i;
-    yard.path_levels_ = std::max(yard.path_levels_, node.path.size());
-    for (const auto& [resource, amount] : snapshots[node.name]->allocatable) {
-      if (resource != api::kGpuResource) node.free_resources[resource] = amount;
-    }
-  }
-
-  std::map<HeldKey, Held> held;
-  for (const Booking& claim : claims) {
-    auto it = yard.index_.find(claim.node);
-    if (it != yard.index_.end()) held[{it->second, claim.job_uid, claim.attempt}].claimed += claim.gpus;
-  }
+  yard.Arrange();
+  std::vector<PodUse> uses;
+  uses.reserve(all_pods.size());
   for (const api::PodSnapshot& pod : all_pods) {
-    if (pod.Terminal()) continue;
-    // Only our own pods are known to go where they are pinned; a foreign one counts from the moment it is bound.
-    const std::string& where = !pod.node.empty() || pod.job_uid.empty() ? pod.node : pod.pinned_node;
-    auto it = where.empty() ? yard.index_.end() : yard.index_.find(where);
-    if (it == yard.index_.end()) continue;
-    YardNode& node = yard.nodes_[it->second];
-    for (const auto& [resource, amount] : pod.requests) {
-      auto free = node.free_resources.find(resource);
-      if (free == node.free_resources.end()) continue;
-      free->second -= amount;
-      if (!pod.job_uid.empty()) node.resources_by_job[pod.job_uid][resource] += amount;
-    }
-    if (auto slots = node.free_resources.find("pods"); slots != node.free_resources.end()) {
-      --slots->second;
-      if (!pod.job_uid.empty()) ++node.resources_by_job[pod.job_uid]["pods"];
-    }
-    if (pod.job_uid.empty()) {
-      node.used += pod.gpus;
-    } else {
-      held[{it->second, pod.job_uid, pod.attempt}].podded += pod.gpus;
-    }
+    if (auto use = UseOf(pod)) uses.push_back(*std::move(use));
   }
-  for (const auto& [key, amounts] : held) {
-    YardNode& node = yard.nodes_[std::get<0>(key)];
-    int64_t gpus = std::max(amounts.claimed, amounts.podded);
-    node.used += gpus;
-    node.used_by_job[std::get<1>(key)] += gpus;
+  std::vector<std::vector<const PodUse*>> pods_of(yard.nodes_.size());
+  std::vector<std::vector<const Booking*>> claims_of(yard.nodes_.size());
+  for (const PodUse& use : uses) {
+    if (auto it = yard.index_.find(use.node); it != yard.index_.end()) pods_of[it->second].push_back(&use);
   }
-  for (YardNode& node : yard.nodes_) node.free = std::max<int64_t>(0, node.usable - node.used);
+  for (const Booking& claim : claims) {
+    if (auto it = yard.index_.find(claim.node); it != yard.index_.end()) claims_of[it->second].push_back(&claim);
+  }
+  for (size_t i = 0; i < yard.nodes_.size(); ++i) {
+    Account(yard.nodes_[i], snapshots[yard.nodes_[i].name]->allocatable, pods_of[i], claims_of[i]);
+  }
   return yard;
 }
 

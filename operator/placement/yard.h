@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -23,7 +24,20 @@ struct Booking {
   int64_t attempt = 0;
   std::string node;
   int64_t gpus = 0;
+  bool operator==(const Booking&) const = default;
 };
+
+// What the ledger must know of one pod that holds something on a node: few bytes, since there may be many.
+struct PodUse {
+  std::string node;     // where it counts: bound, or, one of ours, pinned
+  std::string job_uid;  // empty: not ours
+  int64_t attempt = 0;
+  int64_t gpus = 0;
+  std::vector<std::pair<std::string, int64_t>> requests;  // every resource in base units (cpu in milli)
+  bool operator==(const PodUse&) const = default;
+};
+// nullopt: it holds nothing on any node, for it has ended, or is not bound and nobody knows where it will go.
+std::optional<PodUse> UseOf(const api::PodSnapshot& pod);
 
 // How the GPUs of a node are linked, as far as labels can tell.
 enum class LinkClass { kPcie, kNvSwitchNode, kNvLinkMultiNode };
@@ -75,10 +89,18 @@ class Yard {
   std::vector<sizing::ProductSupply> Supply() const;
 
  private:
+  friend class LiveYard;
+  // Sorts the nodes and indexes them.
+  void Arrange();
+
   std::vector<YardNode> nodes_;
   size_t path_levels_ = 0;
   std::unordered_map<std::string, size_t> index_;
 };
+
+// Writes into `node` what is left of `allocatable` when `pods` and `claims` of this node have taken theirs.
+void Account(YardNode& node, const std::map<std::string, int64_t>& allocatable, const std::vector<const PodUse*>& pods,
+             const std::vector<const Booking*>& claims);
 
 // "node-2" before "node-10": digits compare as numbers.
 bool NaturalLess(std::string_view a, std::string_view b);

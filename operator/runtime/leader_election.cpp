@@ -15,6 +15,9 @@ namespace {
 // Rivals that wait for the lease spread their tries over [1, 1 + this] periods, as client-go does.
 constexpr double kJitter = 1.2;
 
+// A try and the pause after it take some ten seconds at most.
+constexpr Milliseconds kStuck{120'000};
+
 // MicroTime of Kubernetes.
 std::string MicroTime(TimePoint time) {
   std::string text = FormatTime(time, true);
@@ -107,6 +110,13 @@ std::string LeaderElector::problem() const {
   return problem_;
 }
 
+Status LeaderElector::Progress() const {
+  std::lock_guard lock(mutex_);
+  const auto since = std::chrono::duration_cast<Milliseconds>(now_() - tried_at_);
+  if (tried_at_ == SteadyTime{} || since < kStuck) return {};
+  return Fail(ErrorCode::kDeadlineExceeded, "the lease has not been tried for " + FormatDuration(since));
+}
+
 std::optional<uint64_t> LeaderElector::AwaitTerm(std::stop_token stop) {
   std::unique_lock lock(mutex_);
   if (!changed_.wait(lock, std::move(stop), [this] { return LeadsLocked(); })) return std::nullopt;
@@ -123,6 +133,10 @@ void LeaderElector::AwaitEnd(uint64_t term, std::stop_token stop) {
 
 Milliseconds LeaderElector::Tick() {
   const SteadyTime sent = now_();
+  {
+    std::lock_guard lock(mutex_);
+    tried_at_ = sent;
+  }
   const Result<bool> holds = TryHold();
   std::lock_guard lock(mutex_);
   const SteadyTime end = renewed_at_ + options_.renew_deadline;

@@ -62,6 +62,8 @@ class LeaderElector {
   void AwaitEnd(uint64_t term, std::stop_token stop);
   // Why the last try failed; empty: it did not. To lead is not needed for that.
   std::string problem() const;
+  // Whether the campaign goes on: no try has begun for long means that its thread is stuck.
+  Status Progress() const;
 
   // Tries once to take or renew the lease; returns when to try again.
   Milliseconds Tick();
@@ -90,6 +92,7 @@ class LeaderElector {
   bool held_ = false;
   uint64_t term_ = 0;        // of the last time the lease was taken
   SteadyTime renewed_at_{};  // when the last successful renewal was sent
+  SteadyTime tried_at_{};    // when the last try began
   std::string problem_;
   std::jthread thread_;
 };

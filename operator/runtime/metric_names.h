@@ -29,7 +29,8 @@ inline constexpr Name kWatchRestarts{"watch_restarts_total", "Lists and watches 
 inline constexpr Name kLastEventAge{"trainyard_last_event_age_seconds",
                                     "Since a watch last brought anything, bookmarks included. A dead watch grows."};
 inline constexpr Name kCachedObjects{"trainyard_cached_objects", "Objects in the cache of a resource."};
-inline constexpr Name kRefusedObjects{"trainyard_refused_objects_total", "Objects that could not be read."};
+inline constexpr Name kWatchProblems{"trainyard_watch_problems_total",
+                                     "Lists and watches that failed, and objects that could not be read."};
 // ---- leader election
 inline constexpr Name kLeads{"leader_election_master_status", "1 while this process leads, else 0."};
 // ---- jobs

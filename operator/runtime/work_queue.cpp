@@ -13,9 +13,14 @@ void WorkQueue::Add(const std::string& key) {
 
 void WorkQueue::AddLocked(const std::string& key) {
   if (shut_down_ || !dirty_.insert(key).second) return;
+  if (options_.on_add) options_.on_add();
   if (processing_.contains(key)) return;  // Done() queues it
-  queue_.push_back(key);
+  PushLocked(key);
   changed_.notify_all();
+}
+
+void WorkQueue::PushLocked(const std::string& key) {
+  queue_.push_back({key, options_.on_wait ? options_.now() : SteadyTime{}});
 }
 
 void WorkQueue::AddAfter(const std::string& key, Milliseconds delay) {
@@ -38,6 +43,7 @@ void WorkQueue::AddAfterLocked(const std::string& key, Milliseconds delay) {
 
 void WorkQueue::AddRateLimited(const std::string& key) {
   std::lock_guard lock(mutex_);
+  if (options_.on_retry) options_.on_retry();
   AddAfterLocked(key, limiter_.When(key, options_.now()));
 }
 
@@ -78,8 +84,10 @@ std::optional<std::string> WorkQueue::Get() {
       changed_.wait_for(lock, heap_.top().when - options_.now());
     }
   }
-  std::string key = std::move(queue_.front());
+  Queued next = std::move(queue_.front());
   queue_.pop_front();
+  if (options_.on_wait) options_.on_wait(std::chrono::duration<double>(options_.now() - next.since).count());
+  std::string key = std::move(next.key);
   dirty_.erase(key);
   processing_.insert(key);
   return key;
@@ -88,7 +96,7 @@ std::optional<std::string> WorkQueue::Get() {
 void WorkQueue::Done(const std::string& key) {
   std::lock_guard lock(mutex_);
   processing_.erase(key);
-  if (dirty_.contains(key)) queue_.push_back(key);
+  if (dirty_.contains(key)) PushLocked(key);
   changed_.notify_all();
 }
 

@@ -22,6 +22,10 @@ struct WorkQueueOptions {
   RateLimitOptions rate_limit;
   // Tests move time by hand and then call Wake().
   std::function<SteadyTime()> now = [] { return std::chrono::steady_clock::now(); };
+  // For metrics; any may be empty. Called with the queue's lock held.
+  std::function<void()> on_add;
+  std::function<void()> on_retry;
+  std::function<void(double seconds)> on_wait;  // from the adding of a key to its taking
 };
 
 class WorkQueue {
@@ -59,7 +63,12 @@ class WorkQueue {
     std::string key;
     bool operator>(const Delayed& other) const { return when != other.when ? when > other.when : order > other.order; }
   };
+  struct Queued {
+    std::string key;
+    SteadyTime since;
+  };
   void AddLocked(const std::string& key);
+  void PushLocked(const std::string& key);
   void AddAfterLocked(const std::string& key, Milliseconds delay);
   void MoveReadyLocked();
 
@@ -67,7 +76,7 @@ class WorkQueue {
   mutable std::mutex mutex_;  // guards everything below
   std::condition_variable changed_;
   RateLimiter limiter_;
-  std::deque<std::string> queue_;
+  std::deque<Queued> queue_;
   std::set<std::string> dirty_;       // needs work: queued, or to be queued on Done()
   std::set<std::string> processing_;  // with a worker
   std::priority_queue<Delayed, std::vector<Delayed>, std::greater<>> heap_;

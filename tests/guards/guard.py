@@ -46,7 +46,8 @@ ARROWS = {
                      "trainer/observe", "trainer/device", "trainer/dist", "trainer/optim"],
 }
 # Programs: each main is wired from its top room.
-MAINS = {"operator/main.cpp": "operator", "trainer/main.cpp": "trainer/loop"}
+MAINS = {"operator/main.cpp": "operator", "operator/manager.h": "operator", "operator/manager.cpp": "operator",
+         "operator/logging.h": "operator", "operator/logging.cpp": "operator", "trainer/main.cpp": "trainer/loop"}
 
 # Third parties and the only places that see them.
 DOORS = [

@@ -1,0 +1,74 @@
+#include "operator/controller/job_index.h"
+
+#include <utility>
+
+namespace trainyard::controller {
+namespace {
+
+bool Waits(api::Phase phase) {
+  return phase == api::Phase::kPending || phase == api::Phase::kQueued || phase == api::Phase::kPlacing ||
+         phase == api::Phase::kResizing || phase == api::Phase::kRecovering;
+}
+
+}  // namespace
+
+void JobIndex::Remove(const cluster::ObjectKey& key, const Entry& entry) {
+  if (const auto known = by_uid_.find(entry.uid); known != by_uid_.end() && known->second == key) by_uid_.erase(known);
+  waiting_.erase(key);
+  --phases_[entry.phase];
+  for (const std::string& node : entry.nodes) {
+    const auto jobs = by_node_.find(node);
+    jobs->second.erase(key);
+    if (jobs->second.empty()) by_node_.erase(jobs);
+  }
+}
+
+void JobIndex::Set(const cluster::ObjectKey& key, const JobPtr& job) {
+  std::lock_guard lock(mutex_);
+  const auto old = entries_.find(key);
+  if (old != entries_.end()) {
+    Remove(key, old->second);
+    entries_.erase(old);
+  }
+  if (!job) return;
+  Entry entry{job->uid, job->job.status.phase, {}};
+  for (const placement::Booking& booking : job->bookings) entry.nodes.insert(booking.node);
+  by_uid_[entry.uid] = key;
+  // A running job that wants another size waits as well.
+  const bool wants_more =
+      !job->bookings.empty() && job->job.status.plan && job->job.status.plan->generation != job->job.meta.generation;
+  if (Waits(entry.phase) || wants_more) waiting_.insert(key);
+  ++phases_[entry.phase];
+  for (const std::string& node : entry.nodes) by_node_[node].insert(key);
+  entries_.emplace(key, std::move(entry));
+}
+
+std::optional<cluster::ObjectKey> JobIndex::Find(const std::string& uid) const {
+  std::lock_guard lock(mutex_);
+  const auto found = by_uid_.find(uid);
+  return found == by_uid_.end() ? std::nullopt : std::optional(found->second);
+}
+
+std::vector<cluster::ObjectKey> JobIndex::Waiting() const {
+  std::lock_guard lock(mutex_);
+  return {waiting_.begin(), waiting_.end()};
+}
+
+bool JobIndex::AnyWaiting() const {
+  std::lock_guard lock(mutex_);
+  return !waiting_.empty();
+}
+
+std::vector<cluster::ObjectKey> JobIndex::OnNode(const std::string& node) const {
+  std::lock_guard lock(mutex_);
+  const auto found = by_node_.find(node);
+  if (found == by_node_.end()) return {};
+  return {found->second.begin(), found->second.end()};
+}
+
+std::map<api::Phase, int64_t> JobIndex::Phases() const {
+  std::lock_guard lock(mutex_);
+  return phases_;
+}
+
+}  // namespace trainyard::controller

@@ -1,0 +1,74 @@
+#include "operator/controller/pod_index.h"
+
+#include <utility>
+
+#include "operator/cluster/snapshot.h"
+
+namespace trainyard::controller {
+namespace {
+
+// A watch that has not brought a created pod by then is not late: the pod is gone.
+constexpr Milliseconds kMadeCounts{30'000};
+
+std::string NameOf(const api::PodSnapshot& pod) { return pod.ns + "/" + pod.name; }
+
+}  // namespace
+
+Result<PodRecord> MakePodRecord(const nlohmann::json& pod) {
+  Result<api::PodSnapshot> snapshot = cluster::PodFromJson(pod);
+  if (!snapshot) return Fail(snapshot.error());
+  PodRecord record;
+  if (auto use = placement::UseOf(*snapshot)) {
+    record.use = std::make_shared<const placement::PodUse>(*std::move(use));
+  }
+  if (!snapshot->job_uid.empty()) record.ours = std::make_shared<const api::PodSnapshot>(*std::move(snapshot));
+  return record;
+}
+
+void PodIndex::DropIfEmpty(const std::string& job_uid) {
+  const auto pods = pods_.find(job_uid);
+  if (pods != pods_.end() && pods->second.seen.empty() && pods->second.made.empty()) pods_.erase(pods);
+}
+
+void PodIndex::Change(const PodPtr& old, const PodPtr& now) {
+  std::lock_guard lock(mutex_);
+  if (old && old->ours) {
+    Pods& pods = pods_[old->ours->job_uid];
+    pods.seen.erase(NameOf(*old->ours));
+    pods.made.erase(NameOf(*old->ours));
+  }
+  if (now && now->ours) {
+    Pods& pods = pods_[now->ours->job_uid];
+    pods.made.erase(NameOf(*now->ours));
+    pods.seen[NameOf(*now->ours)] = now->ours;
+  }
+  if (old && old->ours) DropIfEmpty(old->ours->job_uid);
+}
+
+void PodIndex::Created(api::PodSnapshot pod, TimePoint now) {
+  std::lock_guard lock(mutex_);
+  Pods& pods = pods_[pod.job_uid];
+  const std::string name = NameOf(pod);
+  // The watch may have been faster.
+  if (const auto seen = pods.seen.find(name); seen != pods.seen.end() && seen->second->uid == pod.uid) return;
+  pods.made[name] = {std::make_shared<const api::PodSnapshot>(std::move(pod)), now};
+}
+
+std::vector<api::PodSnapshot> PodIndex::Of(const std::string& ns, const std::string& job_uid, TimePoint now) {
+  std::lock_guard lock(mutex_);
+  std::vector<api::PodSnapshot> result;
+  const auto pods = pods_.find(job_uid);
+  if (pods == pods_.end()) return result;
+  std::erase_if(pods->second.made, [&](const auto& made) { return now >= made.second.at + kMadeCounts; });
+  result.reserve(pods->second.seen.size() + pods->second.made.size());
+  for (const auto& [name, pod] : pods->second.seen) {
+    if (pod->ns == ns) result.push_back(*pod);
+  }
+  for (const auto& [name, made] : pods->second.made) {
+    if (made.pod->ns == ns && !pods->second.seen.contains(name)) result.push_back(*made.pod);
+  }
+  DropIfEmpty(job_uid);
+  return result;
+}
+
+}  // namespace trainyard::controller

@@ -1,0 +1,53 @@
+// Pods as the controller keeps them: those of our jobs whole and by job, all others as what they hold of a node.
+// Pods that we have just created are known before the watch brings them, so that none is created twice.
+// Thread-safety: all members from any thread.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "operator/api/snapshot.h"
+#include "operator/base/error.h"
+#include "operator/placement/live_yard.h"
+
+namespace trainyard::controller {
+
+struct PodRecord {
+  std::shared_ptr<const api::PodSnapshot> ours;  // null: of no job of ours
+  placement::LiveYard::UsePtr use;               // null: it holds nothing
+};
+using PodPtr = std::shared_ptr<const PodRecord>;
+
+Result<PodRecord> MakePodRecord(const nlohmann::json& pod);
+
+class PodIndex {
+ public:
+  // A pod has changed; either may be null.
+  void Change(const PodPtr& old, const PodPtr& now);
+  // The server has just made this pod for us. It counts until the watch says something of it, or for a while.
+  void Created(api::PodSnapshot pod, TimePoint now);
+  // Pods labelled with this UID in that namespace.
+  std::vector<api::PodSnapshot> Of(const std::string& ns, const std::string& job_uid, TimePoint now);
+
+ private:
+  struct Made {
+    std::shared_ptr<const api::PodSnapshot> pod;
+    TimePoint at;
+  };
+  struct Pods {
+    std::map<std::string, std::shared_ptr<const api::PodSnapshot>> seen;  // by namespace/name
+    std::map<std::string, Made> made;
+  };
+  void DropIfEmpty(const std::string& job_uid);
+
+  std::mutex mutex_;                            // guards pods_
+  std::unordered_map<std::string, Pods> pods_;  // by job UID
+};
+
+}  // namespace trainyard::controller
