@@ -1,0 +1,118 @@
+// The yard that follows the cluster against the one built from nothing, over random changes.
+#include "operator/placement/live_yard.h"
+
+#include <cstdlib>
+#include <map>
+#include <random>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "tests/operator/placement/yard_fixture.h"
+
+namespace trainyard::placement {
+namespace {
+
+unsigned Seed() {
+  const char* given = std::getenv("TRAINYARD_SEED");
+  return given != nullptr ? static_cast<unsigned>(std::atoi(given)) : std::random_device{}();
+}
+
+std::string Text(const YardNode& node) {
+  std::string text = node.name + " " + node.product + " " + node.clique + " used " + std::to_string(node.used) +
+                     " free " + std::to_string(node.free) + " of " + std::to_string(node.usable) + " " +
+                     node.ineligible;
+  for (const std::string& step : node.path) text += " /" + step;
+  for (const auto& [resource, amount] : node.free_resources) text += " " + resource + "=" + std::to_string(amount);
+  for (const auto& [job, gpus] : node.used_by_job) text += " " + job + ":" + std::to_string(gpus);
+  for (const auto& [job, resources] : node.resources_by_job) {
+    for (const auto& [resource, amount] : resources) text += " " + job + "." + resource + "=" + std::to_string(amount);
+  }
+  return text;
+}
+
+std::string Text(const Yard& yard) {
+  std::string text = "levels " + std::to_string(yard.path_levels()) + "\n";
+  for (const YardNode& node : yard.nodes()) text += Text(node) + "\n";
+  return text;
+}
+
+TEST(LiveYard, EqualsTheYardBuiltFromNothingAfterAnyChanges) {
+  const unsigned seed = Seed();
+  SCOPED_TRACE("TRAINYARD_SEED=" + std::to_string(seed));
+  std::mt19937 random(seed);
+  const auto below = [&](int limit) { return static_cast<int>(random() % static_cast<unsigned>(limit)); };
+
+  LiveYard live(kRackOptions);
+  std::map<std::string, api::NodeSnapshot> nodes;
+  std::map<std::string, api::PodSnapshot> pods;
+  std::map<std::string, LiveYard::UsePtr> uses;
+  std::map<std::string, std::vector<Booking>> claims;
+  const auto node_name = [&] { return "node-" + std::to_string(below(12)); };
+
+  for (int step = 0; step < 3000; ++step) {
+    switch (below(6)) {
+      case 0: {
+        const std::string name = node_name();
+        if (below(3) == 0) {
+          nodes.erase(name);
+          live.RemoveNode(name);
+          break;
+        }
+        api::NodeSnapshot node = MakeNode(name, below(9), below(4) == 0 ? "" : "rack-" + std::to_string(below(3)));
+        node.unschedulable = below(5) == 0;
+        node.allocatable["cpu"] = 1000 * (1 + below(64));
+        node.allocatable["pods"] = 110;
+        if (below(6) == 0) node.labels["nvidia.com/gpu.clique"] = "clique." + std::to_string(below(2));
+        nodes[name] = node;
+        live.SetNode(std::make_shared<const api::NodeSnapshot>(node));
+        break;
+      }
+      case 1:
+      case 2:
+      case 3: {
+        const std::string name = "pod-" + std::to_string(below(40));
+        LiveYard::UsePtr now;
+        if (below(4) == 0) {
+          pods.erase(name);
+        } else {
+          api::PodSnapshot pod = below(2) == 0
+                                     ? ForeignPod(below(5) == 0 ? "" : node_name(), below(4))
+                                     : OurPod("job-" + std::to_string(below(3)), below(3), node_name(), below(4));
+          pod.name = name;
+          pod.requests["cpu"] = below(3000);
+          if (below(6) == 0) pod.phase = api::PodPhase::kSucceeded;
+          pods[name] = pod;
+          if (auto use = UseOf(pod)) now = std::make_shared<const PodUse>(*std::move(use));
+        }
+        live.ChangePod(uses[name], now);
+        uses[name] = now;
+        break;
+      }
+      case 4: {
+        const std::string job = "job-" + std::to_string(below(3));
+        std::vector<Booking> bookings;
+        for (int i = below(4); i > 0; --i) bookings.push_back({job, below(3), node_name(), below(5)});
+        claims[job] = bookings;
+        live.SetClaims(job, bookings);
+        break;
+      }
+      default: {
+        std::vector<api::NodeSnapshot> all_nodes;
+        for (const auto& [name, node] : nodes) all_nodes.push_back(node);
+        std::vector<api::PodSnapshot> all_pods;
+        for (const auto& [name, pod] : pods) all_pods.push_back(pod);
+        std::vector<Booking> all_claims;
+        for (const auto& [job, bookings] : claims)
+          all_claims.insert(all_claims.end(), bookings.begin(), bookings.end());
+        const Yard built = Yard::Build(all_nodes, all_pods, all_claims, kRackOptions);
+        const Yard& current = live.Current();
+        ASSERT_EQ(Text(current), Text(built)) << "step " << step;
+        for (const auto& [name, node] : nodes) ASSERT_NE(current.Find(name), nullptr);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace trainyard::placement
