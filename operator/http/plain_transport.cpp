@@ -5,6 +5,7 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
+#include <charconv>
 #include <utility>
 
 #include "operator/http/transport.h"
@@ -20,7 +21,7 @@ constexpr uint32_t kMaxHeaderBytes = 16u << 10;
 
 struct Target {
   std::string host;  // without the brackets of an IPv6 address
-  std::string port = "80";
+  uint16_t port = 80;
   std::string authority;
   std::string path;
 };
@@ -28,6 +29,7 @@ struct Target {
 Result<Target> Parse(const std::string& url) {
   constexpr std::string_view kScheme = "http://";
   Target target;
+  std::string port = "80";
   if (url.starts_with(kScheme)) {
     const size_t slash = std::min(url.find_first_of("/?#", kScheme.size()), url.size());
     target.authority = url.substr(kScheme.size(), slash - kScheme.size());
@@ -36,13 +38,14 @@ Result<Target> Parse(const std::string& url) {
     const size_t bracket = target.authority.starts_with('[') ? target.authority.find(']') : 0;
     const size_t colon = bracket == std::string::npos ? bracket : target.authority.find(':', bracket);
     target.host = target.authority.substr(0, colon);
-    if (colon != std::string::npos) target.port = target.authority.substr(colon + 1);
+    if (colon != std::string::npos) port = target.authority.substr(colon + 1);
     if (target.host.starts_with('[') && target.host.ends_with(']')) {
       target.host = target.host.substr(1, target.host.size() - 2);
     }
   }
-  const bool port_ok = !target.port.empty() && target.port.find_first_not_of("0123456789") == std::string::npos;
-  if (target.host.empty() || !port_ok || target.path.find_first_of(" \r\n") != std::string::npos) {
+  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), target.port);
+  if (target.host.empty() || error != std::errc() || end != port.data() + port.size() || target.port == 0 ||
+      target.path.find_first_of(" \r\n") != std::string::npos) {
     return Fail(ErrorCode::kInvalidArgument, "'" + url + "' is not a URL of the form http://HOST[:PORT]/PATH");
   }
   return target;
@@ -59,13 +62,17 @@ class Exchange {
 
   Result<Response> Run() {
     stream_.expires_after(request_.timeout);
-    resolver_.async_resolve(target_.host, target_.port, [this](beast::error_code error, const auto& endpoints) {
-      if (error) return End(error);
-      stream_.async_connect(endpoints, [this](beast::error_code failed, const tcp::endpoint&) {
-        if (failed) return End(failed);
-        Write();
+    beast::error_code not_numeric;
+    const asio::ip::address address = asio::ip::make_address(target_.host, not_numeric);
+    if (!not_numeric) {  // the usual case; a look-up would cost a thread
+      stream_.async_connect(tcp::endpoint(address, target_.port),
+                            [this](beast::error_code error) { Connected(error); });
+    } else {
+      resolver_.async_resolve(target_.host, std::to_string(target_.port), [this](auto error, const auto& endpoints) {
+        if (error) return End(error);
+        stream_.async_connect(endpoints, [this](beast::error_code failed, const tcp::endpoint&) { Connected(failed); });
       });
-    });
+    }
     const bool finished = io_.run_for(request_.timeout) > 0 && io_.stopped();
     if (!finished || error_ == beast::error::timeout) {
       return Fail(ErrorCode::kDeadlineExceeded,
@@ -85,7 +92,8 @@ class Exchange {
   }
 
  private:
-  void Write() {
+  void Connected(beast::error_code failed) {
+    if (failed) return End(failed);
     const auto verb = beast::http::string_to_verb(request_.method);
     message_ = {verb, target_.path, 11};
     message_.set(beast::http::field::host, target_.authority);
