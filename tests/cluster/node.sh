@@ -232,6 +232,10 @@ services() {
     kubeconfig $dir/admin.kubeconfig
     ttl 5
   }
+  # Nothing is forwarded: an unknown name is refused at once, where no answer would make resolvers wait.
+  template ANY ANY . {
+    rcode NXDOMAIN
+  }
 }
 CORE
   start_part "$dir" coredns "$coredns" -conf "$dir/Corefile"
