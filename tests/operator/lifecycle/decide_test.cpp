@@ -19,6 +19,18 @@ TEST(Start, ClaimsBeforeItCreatesAndCreatesGated) {
   EXPECT_EQ(Scenario::Count(d, Action::Kind::kUngatePod), 0);
 }
 
+TEST(Start, LeavesAJobOfAnotherControllerAlone) {
+  Scenario s;
+  s.in.job.spec.managed_by = "example.com/other";
+  Decision d = Decide(s.in, s.options);
+  EXPECT_EQ(api::StatusToJson(d.status), api::StatusToJson(s.in.job.status));
+  EXPECT_TRUE(d.actions.empty());
+  EXPECT_TRUE(d.events.empty());
+  EXPECT_FALSE(d.requeue_after);
+  s.in.job.spec.managed_by = api::kManagedByUs;
+  EXPECT_EQ(Decide(s.in, s.options).status.attempt, 1);
+}
+
 TEST(Start, TakesTheGatesOffOnlyWhenAllPodsExistAndBehindAWrite) {
   Scenario s;
   s.in.job.spec.gpus.count = 4;
