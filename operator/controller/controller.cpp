@@ -140,7 +140,12 @@ class Controller::Impl {
 
   Result<Requeue> Timed(const std::string& key) {
     if (key == kWaitingJobs) {
-      for (const ObjectKey& job : caches_.jobs().Waiting()) queue_.Add(cluster::ToString(job));
+      for (const ObjectKey& job : caches_.jobs().Waiting()) {
+        // One that fails comes again by its own back-off: its refused write is what frees GPUs, so it would wake
+        // itself.
+        const std::string waiting = cluster::ToString(job);
+        if (queue_.Failures(waiting) == 0) queue_.Add(waiting);
+      }
       return Requeue();
     }
     const auto begin = std::chrono::steady_clock::now();
@@ -269,7 +274,6 @@ class Controller::Impl {
     json next = api::StatusToJson(status);
     json object = record->Object();
     if (next == object.value("status", json())) return record;
-    CountRestarts(record->job.status, status);
     object["status"] = std::move(next);
     ++status_writes_;
     Count(metric::kStatusWrites);
@@ -283,6 +287,7 @@ class Controller::Impl {
       }
       return Fail(stored.error());
     }
+    CountRestarts(record->job.status, status);
     JobPtr written = std::make_shared<const JobRecord>(MakeJobRecord(*stored));
     caches_.EndWrite(*record, written);
     return written;
