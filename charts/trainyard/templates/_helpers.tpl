@@ -56,7 +56,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "trainyard.jobRules" -}}
 - apiGroups: [trainyard.dev]
   resources: [trainingjobs]
-  verbs: [get, list, watch]
+  verbs: [list, watch]
 - apiGroups: [trainyard.dev]
   resources: [trainingjobs/status]
   verbs: [update]
