@@ -1,0 +1,316 @@
+// The operator on a real API server (etcd, API server, scheduler, controller manager of 1.34) with simulated nodes
+// (KWOK), as a process with the chart's default flags.
+//
+//   operator_bench [--json FILE] [--rows pods_8,jobs_100,...] [--pairs 5] [--foreign 10000] [--operator PROGRAM]
+//                  [--operator-flag=--kube-api-qps=0 ...]
+//
+// pods_N             a job of N pods: from its creation until all pods exist, as a watch sees it. Baseline: the same
+// pods
+//                    posted by hand with as many connections, no operator running. Pairs alternate.
+// jobs_N             the same for N jobs of 8 pods each.
+// writes_per_job     the operator's own writes per job until all pods run, without 2 per pod (create, remove the gate)
+// and
+//                    without events, which are printed.
+// killed_30_of_32    from deleting 30 of the 32 running pods of a job until 32 pods of the next attempt run.
+// cpu_1000_jobs, rss_1000_jobs, idle_writes_per_minute   of an operator that starts 1,000 jobs beside foreign pods.
+#include <cstdio>
+#include <cstring>
+#include <set>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/bench/operator/pod_watch.h"
+#include "tests/bench/operator/scene.h"
+#include "tests/bench/report.h"
+
+namespace trainyard::bench {
+namespace {
+
+using cluster::Kind;
+using nlohmann::json;
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::seconds kPatience{900};
+
+struct Options {
+  std::string json_file, program = TRAINYARD_BIN_DIR "/trainyard-operator";
+  std::set<std::string> rows = {"pods_8",         "pods_64",        "pods_512",      "jobs_100",
+                                "jobs_1000",      "cpu_1000_jobs",  "rss_1000_jobs", "idle_writes_per_minute",
+                                "writes_per_job", "killed_30_of_32"};
+  int pairs = 5, foreign = 10000;
+  std::vector<std::string> operator_flags;
+};
+
+[[noreturn]] void Die(const std::string& message) {
+  std::fprintf(stderr, "operator_bench: %s\n", message.c_str());
+  std::exit(1);
+}
+void Must(const Status& status, const std::string& what) {
+  if (!status) throw std::runtime_error(what + ": " + status.error().message);
+}
+template <typename T>
+T Must(Result<T> result, const std::string& what) {
+  if (!result) throw std::runtime_error(what + ": " + result.error().message);
+  return std::move(*result);
+}
+
+Row Plain(std::string name, double value, double spread, std::string unit, double target) {
+  Row row;
+  row.name = std::move(name), row.value = value, row.spread = spread, row.unit = std::move(unit);
+  row.baseline = "none", row.better = "lower", row.target = target, row.target_of_ratio = false;
+  return row;
+}
+
+// One run of `jobs` jobs of `pods` pods: seconds from the first creation to each milestone.
+struct Times {
+  double exist = 0, ungated = 0, bound = 0, running = 0;
+};
+
+class Bench {
+ public:
+  Bench(Scene& scene, const Options& options) : scene_(scene), options_(options), watch_(scene.cluster(), scene.ns()) {}
+
+  std::vector<Row> rows;
+
+  bool Wants(const std::string& row) const { return options_.rows.count(row) > 0; }
+
+  // Alternating pairs: bare pods with no operator, then jobs with one.
+  void Creation(const std::string& name, int jobs, int pods, int pairs, double target) {
+    std::printf("%s: %d x %d pods, %d pairs\n", name.c_str(), jobs, pods, pairs);
+    std::vector<double> measured, bare;
+    Times times;
+    if (template_.empty()) WarmUp(pods);
+    for (int i = 0; i < pairs; ++i) {
+      bare.push_back(Bare(jobs * pods));
+      auto process = Must(scene_.StartOperator(), "operator");
+      times = RunJobs(*process, jobs, pods);
+      measured.push_back(times.exist);
+      std::printf(
+          "  pair %d: bare %.2f s; operator: exist %.2f, un-gated %.2f, bound %.2f, running %.2f s; ratio %.2f\n",
+          i + 1, bare.back(), times.exist, times.ungated, times.bound, times.running, times.exist / bare.back());
+      std::fflush(stdout);
+      if (jobs == 100) CountWrites(*process, jobs, jobs * pods);
+      Must(scene_.Clear(), "clearing");
+    }
+    rows.push_back(FromPairs(name, "s", measured, "bare_pods", bare, "lower", target));
+    rows.push_back(Plain(name + "_ungated", times.ungated, 0, "s", 0));
+    rows.push_back(Plain(name + "_bound", times.bound, 0, "s", 0));
+  }
+
+  void Killed() {
+    constexpr int kPods = 32, kKilled = 30;
+    std::printf("killed_30_of_32: %d times\n", options_.pairs);
+    std::vector<double> seconds;
+    for (int i = 0; i < options_.pairs; ++i) {
+      auto process = Must(scene_.StartOperator(), "operator");
+      RunJobs(*process, 1, kPods);
+      const auto pods = Must(scene_.cluster().List(Kind::kPod, {.ns = scene_.ns()}), "pods");
+      PodWatch second(scene_.cluster(), scene_.ns(), "trainyard.dev/attempt=2");
+      const Instant start = Clock::now();
+      std::vector<std::thread> killers;
+      for (int k = 0; k < kKilled; ++k) {
+        killers.emplace_back([&, k] {
+          (void)scene_.cluster().Delete(Kind::kPod, cluster::KeyOf(*pods.items[static_cast<size_t>(k)]),
+                                        {.grace_seconds = 0});
+        });
+      }
+      for (auto& killer : killers) killer.join();
+      const auto end = second.Await([&](const PodCounts& c) { return c.running == kPods; }, std::chrono::seconds(120));
+      if (!end) throw std::runtime_error("30 of 32 pods killed: no second attempt of 32 running pods within 2 minutes");
+      seconds.push_back(Seconds(start, *end));
+      std::printf("  %.2f s\n", seconds.back());
+      Must(scene_.Clear(), "clearing");
+    }
+    rows.push_back(Plain("killed_30_of_32", Median(seconds), Spread(seconds), "s", 2.0));
+  }
+
+  // 1,000 jobs beside pods of others: creation, and what the operator takes for it.
+  void Thousand() {
+    constexpr int kJobs = 1000, kPods = 8;
+    if (template_.empty()) WarmUp(kPods);
+    std::printf("jobs_1000: bare pods\n");
+    std::fflush(stdout);
+    const double bare = Bare(kJobs * kPods);
+    std::printf("  bare %.1f s; now %d foreign pods\n", bare, options_.foreign);
+    std::fflush(stdout);
+    std::vector<json> foreign;
+    for (int i = 0; i < options_.foreign; ++i) {
+      char node[32];
+      std::snprintf(node, sizeof(node), "sim-%04d", i % 1000);
+      foreign.push_back({{"apiVersion", "v1"},
+                         {"kind", "Pod"},
+                         {"metadata", {{"name", "foreign-" + std::to_string(i)}, {"namespace", "default"}}},
+                         {"spec",
+                          {{"nodeName", node},
+                           {"containers",
+                            {{{"name", "web"},
+                              {"image", "registry.example.com/web:1"},
+                              {"resources", {{"requests", {{"cpu", "100m"}, {"memory", "128Mi"}}}}}}}}}}});
+    }
+    Must(scene_.Create(Kind::kPod, foreign), "foreign pods");
+    auto process = Must(scene_.StartOperator(), "operator");
+    const Times times = RunJobs(*process, kJobs, kPods);
+    std::printf("  operator: exist %.1f, un-gated %.1f, bound %.1f, running %.1f s; ratio %.2f\n", times.exist,
+                times.ungated, times.bound, times.running, times.exist / bare);
+    const double cpu = process->CpuSeconds(), rss = process->PeakRssMegabytes();
+    if (!Wants("writes_per_job") || !Wants("jobs_100")) CountWrites(*process, kJobs, kJobs * kPods);
+    rows.push_back(FromPairs("jobs_1000", "s", {times.exist}, "bare_pods", {bare}, "lower", 2.0));
+    rows.push_back(Plain("jobs_1000_ungated", times.ungated, 0, "s", 0));
+    rows.push_back(Plain("jobs_1000_bound", times.bound, 0, "s", 0));
+    rows.push_back(Plain("cpu_1000_jobs", cpu, 0, "s", 0));
+    rows.push_back(Plain("rss_1000_jobs", rss, 0, "MB", 100));
+    if (Wants("idle_writes_per_minute")) {
+      std::this_thread::sleep_for(
+          std::chrono::seconds(45));  // what is still under way ends; statuses are at most 30 s late
+      const auto before = process->Writes();
+      const double cpu_before = process->CpuSeconds();
+      std::this_thread::sleep_for(std::chrono::seconds(60));
+      double writes = 0;
+      for (const auto& [what, n] : process->Writes()) {
+        const auto was = before.find(what);
+        const double more = n - (was == before.end() ? 0 : was->second);
+        if (more > 0) std::printf("  idle: %.0f x %s\n", more, what.c_str());
+        writes += more;
+      }
+      std::printf("  idle: %.2f CPU seconds in a minute\n", process->CpuSeconds() - cpu_before);
+      rows.push_back(Plain("idle_writes_per_minute", writes, 0, "writes", 0.5));  // none at all
+    }
+    Must(scene_.Clear(), "clearing");
+  }
+
+ private:
+  // The first run of a size is not measured; it gives the pods that the baseline posts.
+  void WarmUp(int pods) {
+    auto process = Must(scene_.StartOperator(), "operator");
+    RunJobs(*process, 1, pods);
+    template_ = Must(scene_.BareCopies(), "copies");
+    Must(scene_.Clear(), "clearing");
+  }
+
+  double Bare(int n) {
+    std::vector<json> pods;
+    for (int i = 0; i < n; ++i) {
+      pods.push_back(template_[static_cast<size_t>(i) % template_.size()]);
+      pods.back()["metadata"]["name"] = "bare-" + std::to_string(i);
+    }
+    watch_.Reset(n);
+    const Instant start = Clock::now();
+    Must(scene_.Create(Kind::kPod, pods), "bare pods");
+    if (!watch_.Await([n](const PodCounts& c) { return c.exist >= n; }, kPatience)) {
+      throw std::runtime_error("bare pods do not all exist");
+    }
+    const double seconds = Seconds(start, *watch_.Reached().exist);
+    Must(scene_.Clear(), "clearing");
+    return seconds;
+  }
+
+  Times RunJobs(const OperatorProcess&, int jobs, int pods) {
+    std::vector<json> all;
+    for (int i = 0; i < jobs; ++i) all.push_back(scene_.Job("j" + std::to_string(i), pods));
+    const int n = jobs * pods;
+    watch_.Reset(n);
+    const Instant start = Clock::now();
+    Must(scene_.Create(Kind::kTrainingJob, all), "jobs");
+    if (!watch_.Await([n](const PodCounts& c) { return c.running >= n; }, kPatience)) {
+      const PodCounts now = watch_.Now();
+      throw std::runtime_error("of " + std::to_string(n) + " pods exist " + std::to_string(now.exist) + ", un-gated " +
+                               std::to_string(now.ungated) + ", bound " + std::to_string(now.bound) + ", running " +
+                               std::to_string(now.running) + " after 15 minutes");
+    }
+    const auto reached = watch_.Reached();
+    return {Seconds(start, *reached.exist), Seconds(start, *reached.ungated), Seconds(start, *reached.bound),
+            Seconds(start, *reached.running)};
+  }
+
+  void CountWrites(const OperatorProcess& process, int jobs, int pods) {
+    if (!Wants("writes_per_job")) return;
+    std::this_thread::sleep_for(std::chrono::seconds(3));  // the status that says Running, and events
+    double own = 0, events = 0;
+    for (const auto& [what, n] : process.Writes()) {
+      std::printf("  writes: %8.0f %s\n", n, what.c_str());
+      (what.find(" events") != std::string::npos ? events : own) += n;
+    }
+    own = (own - 2.0 * pods) / jobs;
+    std::printf("  writes: %.2f per job besides 2 per pod, and %.2f events\n", own, events / jobs);
+    writes_.push_back(own), events_.push_back(events / jobs);
+  }
+
+  Scene& scene_;
+  const Options& options_;
+  PodWatch watch_;
+  std::vector<json> template_;
+
+ public:
+  std::vector<double> writes_, events_;
+};
+
+std::vector<Row> Run(const Options& options) {
+  const auto wants = [&](std::initializer_list<const char*> names) {
+    for (const char* name : names) {
+      if (options.rows.count(name)) return true;
+    }
+    return false;
+  };
+  const bool thousand = wants({"jobs_1000", "cpu_1000_jobs", "rss_1000_jobs", "idle_writes_per_minute"});
+  auto scene = Scene::Make(thousand ? 1010 : 520, options.program, options.operator_flags);
+  if (!scene) Die(scene.error().message);
+  std::printf("operator flags:");
+  for (const std::string& flag : (*scene)->flags()) std::printf(" %s", flag.c_str());
+  std::printf("\n");
+  Bench bench(**scene, options);
+  try {
+    if (wants({"pods_8"})) bench.Creation("pods_8", 1, 8, options.pairs, 0);
+    if (wants({"pods_64"})) bench.Creation("pods_64", 1, 64, options.pairs, 1.3);
+    if (wants({"pods_512"})) bench.Creation("pods_512", 1, 512, options.pairs, 1.5);
+    if (wants({"killed_30_of_32"})) bench.Killed();
+    if (wants({"jobs_100", "writes_per_job"})) bench.Creation("jobs_100", 100, 8, options.pairs, 2.0);
+    if (thousand) bench.Thousand();
+  } catch (const std::exception& e) {
+    // What was measured before is still worth having.
+    std::fprintf(stderr, "operator_bench: %s\n", e.what());
+    PrintTable(bench.rows);
+    std::exit(1);
+  }
+  if (!bench.writes_.empty()) {
+    bench.rows.push_back(Plain("writes_per_job", Median(bench.writes_), Spread(bench.writes_), "writes", 6));
+    bench.rows.push_back(Plain("events_per_job", Median(bench.events_), Spread(bench.events_), "events", 0));
+  }
+  return bench.rows;
+}
+
+}  // namespace
+}  // namespace trainyard::bench
+
+int main(int argc, char** argv) {
+  using namespace trainyard::bench;
+  Options options;
+  for (int i = 1; i < argc; ++i) {
+    const std::string arg = argv[i];
+    const auto value = [&] {
+      if (i + 1 >= argc) Die(arg + " needs a value");
+      return std::string(argv[++i]);
+    };
+    if (arg == "--json") {
+      options.json_file = value();
+    } else if (arg == "--rows") {
+      options.rows.clear();
+      std::istringstream in(value());
+      for (std::string row; std::getline(in, row, ',');) options.rows.insert(row);
+    } else if (arg == "--pairs") {
+      options.pairs = std::stoi(value());
+    } else if (arg == "--foreign") {
+      options.foreign = std::stoi(value());
+    } else if (arg == "--operator") {
+      options.program = value();
+    } else if (arg.rfind("--operator-flag=", 0) == 0) {
+      options.operator_flags.push_back(arg.substr(std::strlen("--operator-flag=")));
+    } else {
+      Die("unknown argument " + arg + "; see the head of operator_bench.cpp");
+    }
+  }
+  const auto rows = Run(options);
+  PrintTable(rows);
+  if (!options.json_file.empty() && !WriteJson(options.json_file, rows)) Die("cannot write " + options.json_file);
+  return 0;
+}

@@ -1,0 +1,141 @@
+#include "tests/bench/operator/scene.h"
+
+#include <atomic>
+#include <mutex>
+#include <sstream>
+#include <thread>
+
+#include "operator/kube/config.h"
+#include "tests/bench/operator/pod_watch.h"
+
+namespace trainyard::bench {
+
+using cluster::Kind;
+using cluster_test::RunProgram;
+using nlohmann::json;
+
+namespace {
+
+// The operator's arguments as the chart renders them, without those that name addresses and the pod's own namespace.
+Result<std::vector<std::string>> ChartFlags(const std::string& helm) {
+  const auto rendered = RunProgram({helm, "template", "bench", TRAINYARD_SOURCE_DIR "/charts/trainyard"});
+  if (rendered.code != 0) return Fail(ErrorCode::kInternal, "the chart cannot be rendered: " + rendered.err);
+  std::vector<std::string> flags;
+  std::istringstream in(rendered.out);
+  for (std::string line; std::getline(in, line);) {
+    const size_t at = line.find("- --");
+    if (at == std::string::npos || line.find_first_not_of(' ') != at) continue;
+    std::string flag = line.substr(at + 2);
+    while (!flag.empty() && (flag.back() == ' ' || flag.back() == '"' || flag.back() == '\r')) flag.pop_back();
+    const bool ours = flag.rfind("--metrics-bind-address", 0) == 0 ||
+                      flag.rfind("--health-probe-bind-address", 0) == 0 ||
+                      flag.rfind("--leader-election-namespace", 0) == 0;
+    if (!ours) flags.push_back(flag);
+  }
+  if (flags.empty()) return Fail(ErrorCode::kInternal, "the chart gives the operator no flags");
+  return flags;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Scene>> Scene::Make(int nodes, std::string program, std::vector<std::string> more_flags) {
+  std::unique_ptr<Scene> scene(new Scene());
+  scene->program_ = std::move(program);
+  auto plane = cluster_test::ControlPlane::Start();
+  if (!plane) return Fail(plane.error());
+  scene->plane_ = std::move(*plane);
+  const std::string scripts = TRAINYARD_SOURCE_DIR "/tests/cluster/";
+  const auto kwok =
+      RunProgram({"bash", scripts + "kwok.sh", "up", "--dir", scene->plane_->dir(), "--nodes", std::to_string(nodes)});
+  if (kwok.code != 0) return Fail(ErrorCode::kInternal, "no simulated nodes: " + kwok.err);
+  auto flags = ChartFlags(scene->plane_->helm());
+  if (!flags) return Fail(flags.error());
+  scene->flags_ = std::move(*flags);
+  scene->flags_.push_back("--leader-election-namespace=default");
+  scene->flags_.insert(scene->flags_.end(), more_flags.begin(), more_flags.end());
+  for (const std::string& flag : scene->flags_) {
+    if (flag.rfind("--parallel-creates=", 0) == 0) scene->connections_ = std::atoi(flag.c_str() + 19);
+  }
+  auto config = kube::LoadConfig(scene->plane_->kubeconfig());
+  if (!config) return Fail(config.error());
+  kube::KubeOptions options;
+  options.qps = 0;
+  options.user_agent = "operator_bench";
+  auto cluster = kube::KubeCluster::Connect(*config, options);
+  if (!cluster) return Fail(cluster.error());
+  scene->cluster_ = std::move(*cluster);
+  const auto ns = scene->plane_->Kubectl({"create", "namespace", scene->ns_});
+  const auto account =
+      scene->plane_->Kubectl({"-n", scene->ns_, "wait", "--for=create", "--timeout=60s", "serviceaccount/default"});
+  if (ns.code != 0 || account.code != 0) return Fail(ErrorCode::kInternal, "no namespace: " + ns.err + account.err);
+  return scene;
+}
+
+Result<std::unique_ptr<OperatorProcess>> Scene::StartOperator() {
+  return OperatorProcess::Start(program_, plane_->kubeconfig(), flags_, plane_->dir() + "/logs/operator.log");
+}
+
+Status Scene::Create(Kind kind, const std::vector<json>& objects) {
+  std::atomic<size_t> next{0};
+  std::mutex mutex;  // guards failed
+  Status failed;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < connections_; ++i) {
+    threads.emplace_back([&] {
+      for (size_t at; (at = next++) < objects.size();) {
+        const auto created = cluster_->Create(kind, objects[at]);
+        if (created) continue;
+        std::lock_guard lock(mutex);
+        if (failed) failed = Fail(created.error());
+        next = objects.size();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return failed;
+}
+
+Status Scene::Clear() {
+  if (Status s = cluster_->DeleteCollection(Kind::kTrainingJob, {.ns = ns_}, std::nullopt); !s) return s;
+  for (int i = 0; i < 600; ++i) {
+    if (Status s = cluster_->DeleteCollection(Kind::kPod, {.ns = ns_}, 0); !s) return s;
+    const auto pods = cluster_->List(Kind::kPod, {.ns = ns_, .limit = 1});
+    const auto jobs = cluster_->List(Kind::kTrainingJob, {.ns = ns_, .limit = 1});
+    if (pods && jobs && pods->items.empty() && jobs->items.empty()) return {};
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  }
+  return Fail(ErrorCode::kDeadlineExceeded, "jobs and pods of namespace " + ns_ + " do not go within 2 minutes");
+}
+
+json Scene::Job(const std::string& name, int pods) const {
+  return {{"apiVersion", "trainyard.dev/v1alpha1"},
+          {"kind", "TrainingJob"},
+          {"metadata", {{"name", name}, {"namespace", ns_}}},
+          {"spec",
+           {{"model", {{"parameters", "1B"}}},
+            {"parallelism", {{"strategy", "FSDP"}}},
+            {"training", {{"globalBatchSize", 1024}}},
+            {"gpus", {{"count", pods}, {"perNode", 1}, {"nvlink", "Any"}}},
+            {"image", "registry.example.com/bench:1"},
+            {"command", {"train"}}}}};
+}
+
+Result<std::vector<json>> Scene::BareCopies() {
+  const auto pods = cluster_->List(Kind::kPod, {.ns = ns_});
+  if (!pods) return Fail(pods.error());
+  std::vector<json> copies;
+  for (const auto& item : pods->items) {
+    json pod = {{"apiVersion", "v1"}, {"kind", "Pod"}, {"spec", item->at("spec")}};
+    pod["metadata"] = {{"name", "bare-" + std::to_string(copies.size())}, {"namespace", ns_}};
+    for (const char* kept : {"labels", "annotations"}) {
+      if (item->at("metadata").contains(kept)) pod["metadata"][kept] = item->at("metadata").at(kept);
+    }
+    pod["spec"].erase("nodeName");
+    // As ours are created: gated, so that the scheduler does not take part in one of the two only.
+    pod["spec"]["schedulingGates"] = json::array({{{"name", "trainyard.dev/gang"}}});
+    copies.push_back(std::move(pod));
+  }
+  return copies;
+}
+
+}  // namespace trainyard::bench
