@@ -52,7 +52,11 @@ Result<std::unique_ptr<Scene>> Scene::Make(int nodes, std::string program, std::
   if (!flags) return Fail(flags.error());
   scene->flags_ = std::move(*flags);
   scene->flags_.push_back("--leader-election-namespace=default");
-  scene->flags_.insert(scene->flags_.end(), more_flags.begin(), more_flags.end());
+  for (const std::string& flag : more_flags) {
+    const std::string name = flag.substr(0, flag.find('=') + 1);
+    std::erase_if(scene->flags_, [&](const std::string& given) { return given.rfind(name, 0) == 0; });
+    scene->flags_.push_back(flag);
+  }
   for (const std::string& flag : scene->flags_) {
     if (flag.rfind("--parallel-creates=", 0) == 0) scene->connections_ = std::atoi(flag.c_str() + 19);
   }

@@ -17,7 +17,8 @@ namespace trainyard::bench {
 
 class Scene {
  public:
-  // `nodes` simulated ones with 8 GPUs each. `program`: the operator. `more_flags` come after the chart's.
+  // `nodes` simulated ones with 8 GPUs each. `program`: the operator. `more_flags` (--name=value) replace the
+  // chart's of the same name.
   static Result<std::unique_ptr<Scene>> Make(int nodes, std::string program, std::vector<std::string> more_flags);
 
   cluster::Cluster& cluster() { return *cluster_; }
