@@ -70,7 +70,7 @@ for index in 1 2; do
   nodes+=($!)
 done
 for node in "${nodes[@]}"; do wait "$node"; done
-bash "$here/node.sh" services --dir "$dir"
+bash "$here/node.sh" services --dir "$dir" --name node-1
 run kubectl get nodes -L nvidia.com/gpu.product -o wide
 
 title "helm install"

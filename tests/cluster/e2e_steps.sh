@@ -29,7 +29,7 @@ contains() {
 await() {  # SECONDS WHAT COMMAND...: until the command succeeds
   local patience=$1 what=$2 from=$SECONDS
   shift 2
-  until "$@"; do
+  until "$@" >/dev/null; do
     [ $((SECONDS - from)) -lt "$patience" ] || die "waited $patience s for $what"
     sleep 0.3
   done

@@ -224,15 +224,19 @@ services() {
   local coredns
   coredns=$(program_dir coredns)/coredns
   [ -x "$coredns" ] || bash "$here/setup.sh" coredns
+  # Nothing is forwarded: an unknown name is refused at once, where no answer would make resolvers wait. In a block of its
+  # own, since CoreDNS asks template before kubernetes whatever the order here.
   cat >"$dir/Corefile" <<CORE
-.:53 {
+cluster.local:53 in-addr.arpa:53 ip6.arpa:53 {
   bind $address
   errors
   kubernetes cluster.local in-addr.arpa ip6.arpa {
     kubeconfig $dir/admin.kubeconfig
     ttl 5
   }
-  # Nothing is forwarded: an unknown name is refused at once, where no answer would make resolvers wait.
+}
+.:53 {
+  bind $address
   template ANY ANY . {
     rcode NXDOMAIN
   }
