@@ -167,6 +167,18 @@ json FaultTest::JobNow(const std::string& name) {
   return job ? *job : json();
 }
 
+std::string FaultTest::PodOf(const std::string& name, int rank) {
+  const json job = JobNow(name);
+  for (const json& pod : kubelet_->Snapshot()) {
+    const bool same = cluster::ControllerUidOf(pod) == cluster::UidOf(job) &&
+                      cluster::LabelOf(pod, contract::kLabelAttempt) == std::to_string(AttemptOf(job)) &&
+                      cluster::LabelOf(pod, contract::kLabelNodeRank) == std::to_string(rank);
+    if (same) return cluster::KeyOf(pod).name;
+  }
+  ADD_FAILURE() << name << " has no pod of rank " << rank;
+  return "";
+}
+
 json FaultTest::AwaitJob(const std::string& name, const std::function<bool(const json&)>& condition,
                          Milliseconds timeout) {
   json last;

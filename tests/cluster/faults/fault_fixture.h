@@ -52,6 +52,8 @@ class FaultTest : public testing::Test {
   json AwaitPhase(const std::string& name, const std::string& phase, Milliseconds timeout = kPatience);
   json AwaitRunning(const std::string& name, int64_t attempt, Milliseconds timeout = kPatience);
   json JobNow(const std::string& name);
+  // Name of the pod of this rank in the latest attempt; it has a part that only the operator knows.
+  std::string PodOf(const std::string& name, int rank);
   // The job has never had other pods than those of attempts 1 to `attempts`, one per rank, and none twice; those of the
   // last attempt exist; the API server was asked for no pod more than once with success.
   void ExpectPodsOnce(const std::string& name, int pods = 2, int64_t attempts = 1);

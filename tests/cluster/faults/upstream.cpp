@@ -30,9 +30,13 @@ std::unique_ptr<BIO, decltype(&BIO_free)> Memory(const std::string& text) {
 
 Result<Context> MakeContext(const http::TlsOptions& tls) {
   Context context(SSL_CTX_new(TLS_client_method()), &SSL_CTX_free);
-  const auto ca_bio = Memory(TextOf(tls.ca_pem, tls.ca_file));
-  const auto certificate_bio = Memory(TextOf(tls.client_certificate_pem, tls.client_certificate_file));
-  const auto key_bio = Memory(TextOf(tls.client_key_pem, tls.client_key_file));
+  // A BIO points into its text, which must outlive it.
+  const std::string ca_text = TextOf(tls.ca_pem, tls.ca_file);
+  const std::string certificate_text = TextOf(tls.client_certificate_pem, tls.client_certificate_file);
+  const std::string key_text = TextOf(tls.client_key_pem, tls.client_key_file);
+  const auto ca_bio = Memory(ca_text);
+  const auto certificate_bio = Memory(certificate_text);
+  const auto key_bio = Memory(key_text);
   std::unique_ptr<X509, decltype(&X509_free)> ca(PEM_read_bio_X509(ca_bio.get(), nullptr, nullptr, nullptr),
                                                  &X509_free);
   std::unique_ptr<X509, decltype(&X509_free)> certificate(
