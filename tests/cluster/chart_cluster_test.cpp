@@ -288,6 +288,35 @@ void ChartOnCluster::CompareRightsWithUse(const ChartOperator& process, size_t s
   EXPECT_EQ(counted, called) << "rest_client_requests_total and the audit log disagree";
 }
 
+TEST_F(ChartOnCluster, ApiServerAndOperatorAcceptWhatEveryValuesFileRenders) {
+  Install();
+  Kubectl({"create", "namespace", "team-a"});  // of namespaced.values.yaml
+  const std::string golden = TRAINYARD_SOURCE_DIR "/tests/golden/chart";
+  for (const auto& entry : std::filesystem::directory_iterator(golden)) {
+    const std::string path = entry.path().string();
+    if (!path.ends_with(".values.yaml")) continue;
+    // Under another name, so that nothing is a change of what the release above has made.
+    const Ran rendered = Helm({"template", "other", kChart, "--namespace", kNamespace, "--values", path,
+                               "--api-versions", "monitoring.coreos.com/v1"});
+    ASSERT_EQ(rendered.code, 0) << rendered.err;
+    json list = {{"apiVersion", "v1"}, {"kind", "List"}, {"items", json::array()}};
+    for (const json& document : Documents(rendered.out)) {
+      if (document["kind"] == "ServiceMonitor") continue;  // a kind of the Prometheus operator's
+      list["items"].push_back(document);
+      if (document["kind"] != "Deployment") continue;
+      // No kubeconfig there: 1, "cannot start". Flags that it does not know would be 2.
+      std::vector<std::string> argv = {TRAINYARD_BIN_DIR "/trainyard-operator", "--kubeconfig=/nowhere"};
+      for (const json& flag : document.at("/spec/template/spec/containers/0/args"_json_pointer)) argv.push_back(flag);
+      const Ran ran = RunProgram(argv);
+      EXPECT_EQ(ran.code, 1) << path << ": " << ran.out << ran.err;
+    }
+    const Ran applied = plane_->Kubectl({"apply", "--server-side", "--force-conflicts", "--dry-run=server",
+                                         "--validate=strict", "--field-manager=test", "-f", "-"},
+                                        list.dump());
+    EXPECT_EQ(applied.code, 0) << path << ": " << applied.err;
+  }
+}
+
 TEST_F(ChartOnCluster, RightsAreWhatALifeNeedsAndNoMore) {
   Install();
   const std::string ns = plane_->FreshNamespace("life");

@@ -49,10 +49,10 @@ undisturbed() {  # AFTER_WHAT: the same pods, the same attempt, and training wen
   expect "pods after the $1" "$uids" "$(pods $job '{.metadata.uid}')"
   expect "attempt after the $1" Running/1 "$(field $job '.status.phase}/{.status.attempt')"
   step=$(live $job step)
-  await 120 "2 more steps after the $1" step_reached $job $((${step:-0} + 2))
+  await 180 "2 more steps after the $1" step_reached $job $((${step:-0} + 2))
 }
 
-printf 'A job with the trainer of the chart, on both nodes.\n'
+printf 'A small job with the trainer of the chart, a rank on each node.\n'
 for node in "$dir"/nodes/*/; do
   ctr --address "${node}containerd.sock" --namespace k8s.io images tag --force "$OPERATOR_IMAGE" localhost/trainyard-operator:next
 done
@@ -60,12 +60,14 @@ kubectl create --dry-run=client -o json -f "$repository/docs/examples/quickstart
 import json, sys
 job = json.load(sys.stdin)
 job["metadata"] = {"name": sys.argv[1]}
-job["spec"]["gpus"] = {"count": 2, "perNode": 1}
-job["spec"]["training"]["steps"] = 100000
-job["spec"]["checkpoint"]["every"] = {"steps": 20}
+spec = job["spec"]
+spec["gpus"] = {"count": 2, "perNode": 1}
+spec["model"]["architecture"].update(layers=2, hiddenSize=64, ffnSize=128)
+spec["training"].update(steps=100000, globalBatchSize=4, sequenceLength=64, evaluation={"everySteps": 0})
+spec["checkpoint"]["every"] = {"steps": 20}
 print(json.dumps(job))' $job | kubectl apply -f -
 await 90 "the job to run" attempt_runs $job 1
-await 120 "step 25, beyond a checkpoint" step_reached $job 25
+await 180 "step 25, beyond a checkpoint" step_reached $job 25
 uids=$(pods $job '{.metadata.uid}')
 was=$(pods $job '{.spec.containers[0].image}')
 expect "image of the pods" "$TRAINER_IMAGE $TRAINER_IMAGE" "$was"
