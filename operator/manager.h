@@ -16,7 +16,9 @@ namespace trainyard {
 struct ManagerOptions {
   std::string version;
   std::string kubeconfig;  // empty: as kube::LoadConfig looks for it
-  kube::KubeOptions kube;
+  // API servers protect themselves by priority and fairness; this only bounds what a mistake of ours could do. At 50
+  // per second, as clients once had it, a gang of 512 pods would take 20 s to create and to start.
+  kube::KubeOptions kube{.qps = 500, .burst = 1000};
   Milliseconds lease_timeout{5'000};
   bool leader_elect = true;
   // Namespace and identity may be empty: the namespace of the configuration, and the host's name with something random.

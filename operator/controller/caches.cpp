@@ -69,7 +69,8 @@ Caches::Caches(cluster::Cluster& cluster, const std::string& ns, const placement
 Caches::~Caches() { Stop(); }
 
 void Caches::Report(const char* what, const ObjectKey& key, const Error& error) {
-  spdlog::warn("cache of {}: {}", what, error.message);
+  // The trouble of one object is told when it comes, that of a whole cache once per state.
+  if (!key.name.empty() || gate_.Passes(what, error.message)) spdlog::warn("cache of {}: {}", what, error.message);
   if (!key.name.empty()) return;  // one object, not the cache
   std::lock_guard lock(mutex_);
   problems_[what] = error.message;
@@ -168,10 +169,10 @@ void Caches::EndWrite(const JobRecord& base, const JobPtr& written) {
   std::lock_guard lock(following_);
   const JobPtr now = Job(base.key);
   const bool same = now && now->uid == base.uid;
-  ledger_.Settle(base.uid, same ? now->bookings : Ledger::Bookings());
+  const bool reserved = ledger_.Settle(base.uid, same ? now->bookings : Ledger::Bookings());
   job_index_.Set(base.key, now);
   // What was reserved for a write that was refused is free again.
-  if (!written) ConcernWaiting();
+  if (!written && reserved) ConcernWaiting();
 }
 
 void Caches::Follow(const ObjectKey& key) {

@@ -18,6 +18,7 @@
 #include "operator/controller/job_record.h"
 #include "operator/controller/ledger.h"
 #include "operator/controller/pod_index.h"
+#include "operator/runtime/log_gate.h"
 
 namespace trainyard::controller {
 
@@ -72,6 +73,7 @@ class Caches {
   std::mutex following_;      // one job at a time is followed, so that the last to follow has seen the newest
   mutable std::mutex mutex_;  // guards problems_
   std::map<std::string, std::string> problems_;  // last failure of each cache, for Synced()
+  runtime::LogGate gate_;
   bool started_ = false;
   struct Pulse {
     uint64_t signs = 0;

@@ -97,6 +97,8 @@ class Controller::Impl {
 
   runtime::WorkQueueOptions QueueOptions() {
     runtime::WorkQueueOptions options;
+    // After a long outage nobody should wait a quarter of an hour to be looked at again.
+    options.rate_limit.per_key.max = Milliseconds(60'000);
     if (options_.metrics == nullptr) return options;
     options.on_add = [this] { Count(metric::kQueueAdds, {{"name", kName}}); };
     options.on_retry = [this] { Count(metric::kQueueRetries, {{"name", kName}}); };

@@ -20,9 +20,9 @@ namespace trainyard::controller {
 using DecideFunction = std::function<lifecycle::Decision(const lifecycle::Input&, const lifecycle::Options&)>;
 
 struct ControllerOptions {
-  std::string ns;  // namespace of the jobs; empty: all. Pods and nodes are always watched cluster-wide
-  int workers = 2;
-  int parallel_creates = 8;  // pods created at once per job
+  std::string ns;             // namespace of the jobs; empty: all. Pods and nodes are always watched cluster-wide
+  int workers = 4;            // jobs worked on at once
+  int parallel_creates = 16;  // pods created, un-gated or deleted at once, of all jobs together
   lifecycle::Options lifecycle;
   DecideFunction decide = lifecycle::Decide;
   Milliseconds watch_idle{185'000};     // a live watch brings something, a bookmark at least, or ends within this

@@ -27,6 +27,12 @@ JobRecord MakeJobRecord(const json& object) {
     if (object.is_object() && object.contains("status")) {
       if (Result<api::JobStatus> status = api::StatusFromJson(object["status"])) record.job.status = *std::move(status);
     }
+    // A job of another controller is not ours to judge: the decision leaves it alone, problem or not.
+    const json::json_pointer managed_by("/spec/managedBy");
+    if (object.contains(managed_by) && object[managed_by].is_string()) {
+      record.job.spec.managed_by = object[managed_by].get<std::string>();
+    }
+    if (!record.job.spec.IsOurs()) record.problem.clear();
     const json::json_pointer generation("/metadata/generation");
     if (object.contains(generation) && object[generation].is_number_integer()) {
       record.job.meta.generation = object[generation].get<int64_t>();

@@ -26,10 +26,11 @@ void Ledger::SetClaims(const std::string& job_uid, const Bookings& claims) {
   if (SettleLocked(job_uid, claims)) BookLocked(job_uid);
 }
 
-void Ledger::Settle(const std::string& job_uid, const Bookings& claims) {
+bool Ledger::Settle(const std::string& job_uid, const Bookings& claims) {
   std::lock_guard lock(mutex_);
   const bool reserved = reserved_.erase(job_uid) > 0;
   if (SettleLocked(job_uid, claims) || reserved) BookLocked(job_uid);
+  return reserved;
 }
 
 bool Ledger::SettleLocked(const std::string& job_uid, const Bookings& claims) {

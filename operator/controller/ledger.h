@@ -30,8 +30,8 @@ class Ledger {
   void ChangePod(const UsePtr& old, const UsePtr& now);
   // What the newest known version of the job books.
   void SetClaims(const std::string& job_uid, const Bookings& claims);
-  // The write that a reservation waited for has ended, and the job books this now.
-  void Settle(const std::string& job_uid, const Bookings& claims);
+  // The write that a reservation waited for has ended, and the job books this now. True: there was a reservation.
+  bool Settle(const std::string& job_uid, const Bookings& claims);
 
   struct Gpus {
     int64_t used = 0;

@@ -150,6 +150,7 @@ Milliseconds LeaderElector::Tick() {
     held_ = true;
     renewed_at_ = sent;
     problem_.clear();
+    gate_.Clear("lease");
   } else {
     problem_ = holds ? "" : holds.error().message;
     const bool lost = holds.has_value() || !in_time;
@@ -157,7 +158,7 @@ Milliseconds LeaderElector::Tick() {
       held_ = false;
       spdlog::warn("leader election: {} no longer leads: {}", options_.identity,
                    holds ? "the lease was taken by " + HolderOf(observed_) : problem_);
-    } else if (!holds) {
+    } else if (!holds && gate_.Passes("lease", problem_)) {
       spdlog::warn("leader election: {}", problem_);
     }
   }

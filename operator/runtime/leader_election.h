@@ -22,6 +22,7 @@
 #include "operator/base/clock.h"
 #include "operator/base/error.h"
 #include "operator/cluster/cluster.h"
+#include "operator/runtime/log_gate.h"
 #include "operator/runtime/rate_limit.h"
 
 namespace trainyard::runtime {
@@ -82,6 +83,7 @@ class LeaderElector {
   const Clock& clock_;
   const Now now_;
   std::minstd_rand random_;  // of the thread
+  LogGate gate_;
 
   // Of the thread: the record as last seen, and since when it has been so.
   nlohmann::json observed_;

@@ -164,7 +164,8 @@ TEST_F(ControllerTest, RunsAJobToSuccess) {
     EXPECT_EQ(line, "4 " + std::to_string(pod.node_rank) + " 2");
   }
   EXPECT_EQ(done["spec"], job["spec"]) << "the operator never writes spec";
-  EXPECT_THAT(EventReasons(), testing::Not(testing::IsEmpty()));
+  controller_->Stop();  // events are written by and by, and at the latest now
+  EXPECT_THAT(EventReasons(), testing::IsSupersetOf({"Planned", "Placed"}));
 }
 
 TEST_F(ControllerTest, FinishedJobsCauseNoMoreWrites) {
