@@ -14,6 +14,8 @@ using std::chrono::steady_clock;
 // How much of a refusal's body we wait for and keep.
 constexpr Milliseconds kRefusalPatience{5'000};
 constexpr size_t kRefusalBytes = 1u << 20;
+// However long a server asks to be left alone, it is asked again after this.
+constexpr std::chrono::seconds kLongestPause{60};
 
 std::unique_ptr<http::Transport> MakeTransport(const Config& config, Milliseconds idle) {
   return http::NewCpprestTransport({config.tls, idle});
@@ -50,6 +52,28 @@ void Client::Stop() {
 bool Client::Sleep(Time until) {
   std::unique_lock lock(mutex_);
   return !wake_.wait_until(lock, until, [this] { return stopped_; });
+}
+
+void Client::KeepQuiet(const Call& call, std::chrono::seconds pause) {
+  std::lock_guard lock(mutex_);
+  Time& until = quiet_[{call.verb, call.kind}];
+  until = std::max(until, steady_clock::now() + std::min(pause, kLongestPause));
+}
+
+Status Client::AwaitQuiet(const Call& call, Time deadline) {
+  Time until;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = quiet_.find({call.verb, call.kind});
+    if (found == quiet_.end()) return {};
+    until = found->second;
+    if (until <= steady_clock::now()) {
+      quiet_.erase(found);
+      return {};
+    }
+  }
+  if (until >= deadline) return Fail(ErrorCode::kUnavailable, call.What() + ": the server asked to wait (Retry-After)");
+  return Sleep(until) ? Status() : Fail(ErrorCode::kUnavailable, call.What() + ": stopped");
 }
 
 http::Transport& Client::TransportOf(const Call& call, bool streams) {
@@ -91,6 +115,8 @@ Result<Client::Answer> Client::Run(const Call& call, const std::string& path, bo
   bool read_again = call.method == "GET";  // once, after a broken connection
   bool log_in_again = true;                // once, after 401
   while (true) {
+    // What one call was asked to wait for binds the next ones too, or a caller's own retries would come early.
+    if (Status quiet = lease ? Status() : AwaitQuiet(call, deadline); !quiet) return Fail(quiet.error());
     // A lease that has to queue behind pods is a lease that is lost.
     const auto waited = lease ? std::chrono::duration<double>(0) : throttle_.Wait(deadline);
     if (!waited) return Fail(waited.error().Wrap(call.What()));
@@ -121,9 +147,12 @@ Result<Client::Answer> Client::Run(const Call& call, const std::string& path, bo
     }
     // The server has not touched the request, so that every verb may be sent again.
     const auto pause = RetryAfter(answer->headers);
-    if ((status == 429 || status == 503) && pause && steady_clock::now() + *pause < deadline) {
-      if (Sleep(steady_clock::now() + *pause)) continue;
-      return Fail(ErrorCode::kUnavailable, call.What() + ": stopped");
+    if ((status == 429 || status == 503) && pause) {
+      if (!lease) KeepQuiet(call, *pause);
+      if (steady_clock::now() + *pause < deadline) {
+        if (Sleep(steady_clock::now() + *pause)) continue;
+        return Fail(ErrorCode::kUnavailable, call.What() + ": stopped");
+      }
     }
     return Fail(ErrorOfAnswer(status, answer->body, call.What(), call.json_patch));
   }

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <condition_variable>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "operator/cluster/cluster.h"
@@ -60,6 +62,9 @@ class Client {
   static Result<Answer> Streamed(http::Transport& transport, const http::Request& request);
   http::Transport& TransportOf(const Call& call, bool streams);
   bool Sleep(Time until);  // false: stopped
+  // Waits until the server wants calls of this kind again; fails at once when that is beyond `deadline`.
+  Status AwaitQuiet(const Call& call, Time deadline);
+  void KeepQuiet(const Call& call, std::chrono::seconds pause);
 
   const Config config_;
   const KubeOptions options_;
@@ -72,6 +77,7 @@ class Client {
   std::condition_variable wake_;
   bool stopped_ = false;
   std::vector<std::weak_ptr<http::Stream>> streams_;
+  std::map<std::pair<std::string, cluster::Kind>, Time> quiet_;  // by verb and kind: what a Retry-After has asked for
 };
 
 }  // namespace trainyard::kube
