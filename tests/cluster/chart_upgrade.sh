@@ -32,7 +32,7 @@ trap cleanup EXIT
 release() { run "$HELM" "$@" --namespace $namespace --wait --timeout 120s; }
 # Values of e2e.sh, so that an upgrade changes what it says and nothing else.
 upgrade() {
-  release upgrade trainyard "$repository/charts/trainyard" --reuse-values "$@"
+  release upgrade trainyard "$repository/charts/trainyard" --reuse-values --hide-notes "$@"
 }
 operator_image() { kubectl -n $namespace get deployment trainyard -o 'jsonpath={.spec.template.spec.containers[0].image}'; }
 operator_uids() { kubectl -n $namespace get pods -l app.kubernetes.io/name=trainyard -o 'jsonpath={.items[*].metadata.uid}'; }
@@ -49,7 +49,7 @@ undisturbed() {  # AFTER_WHAT: the same pods, the same attempt, and training wen
   expect "pods after the $1" "$uids" "$(pods $job '{.metadata.uid}')"
   expect "attempt after the $1" Running/1 "$(field $job '.status.phase}/{.status.attempt')"
   step=$(live $job step)
-  await 180 "2 more steps after the $1" step_reached $job $((${step:-0} + 2))
+  await 300 "2 more steps after the $1" step_reached $job $((${step:-0} + 2))
 }
 
 printf 'A small job with the trainer of the chart, a rank on each node.\n'
@@ -67,7 +67,7 @@ spec["training"].update(steps=100000, globalBatchSize=4, sequenceLength=64, eval
 spec["checkpoint"]["every"] = {"steps": 20}
 print(json.dumps(job))' $job | kubectl apply -f -
 await 90 "the job to run" attempt_runs $job 1
-await 180 "step 25, beyond a checkpoint" step_reached $job 25
+await 300 "step 25, beyond a checkpoint" step_reached $job 25
 uids=$(pods $job '{.metadata.uid}')
 was=$(pods $job '{.spec.containers[0].image}')
 expect "image of the pods" "$TRAINER_IMAGE $TRAINER_IMAGE" "$was"
@@ -94,7 +94,7 @@ victim=$(kubectl get pods -l "$job_name=$job,trainyard.dev/node-rank=1" -o name)
 run kubectl delete "$victim" --wait=false
 await 90 "attempt 2 to run" attempt_runs $job 2
 expect "image of the pods that came back" "$was" "$(kubectl get pods -l "$job_name=$job,trainyard.dev/attempt=2" -o 'jsonpath={.items[*].spec.containers[0].image}')"
-await 90 "the job to go on from a checkpoint" resumed_beyond $job 19
+await 240 "the job to go on from a checkpoint" resumed_beyond $job 19
 printf 'attempt 2 goes on from step %s; the last checkpoint in status before the kill was %s\n' "$(live $job resumedFromStep)" "${saved:-none}"
 uids=$(pods $job '{.metadata.uid}')
 
@@ -105,8 +105,8 @@ expect "the job after the uninstall" "$identity" "$(kubectl get tj $job -o 'json
 expect "its pods after the uninstall" "$uids" "$(pods $job '{.metadata.uid}')"
 [ -n "$(find "$dir/volumes/checkpoints/$job" -name manifest.json -print -quit)" ] || die "the checkpoints are gone"
 step=$(live $job step)
-await 120 "training to go on without an operator" step_reached $job $((${step:-0} + 2))
-release install trainyard "$repository/charts/trainyard" \
+await 240 "training to go on without an operator" step_reached $job $((${step:-0} + 2))
+release install trainyard "$repository/charts/trainyard" --hide-notes \
   --set "image.registry=localhost,image.repository=trainyard-operator,image.tag=${OPERATOR_IMAGE##*:},image.pullPolicy=Never" \
   --set "trainer.image.registry=localhost,trainer.image.repository=trainyard-trainer,trainer.image.tag=${TRAINER_IMAGE##*:}" \
   --set trainer.cpuPerGPU=300m
