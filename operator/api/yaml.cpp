@@ -1,10 +1,12 @@
 #include "operator/api/yaml.h"
 
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include <cctype>
 #include <charconv>
 #include <set>
+#include <sstream>
 
 #include "operator/api/names.h"
 
@@ -22,6 +24,47 @@ constexpr size_t kMaxBytes = 4u << 20;
 struct Problem {
   YAML::Mark mark;
   std::string message;
+};
+
+// yaml-cpp 0.7 takes a character that can begin nothing (a ',' at the start of a line) for an empty document, and for
+// another, for ever. This reader of events notices that it does not move.
+class StuckParser : public YAML::EventHandler {
+ public:
+  static void Check(const std::string& text) {
+    std::istringstream stream(text);
+    YAML::Parser parser(stream);
+    StuckParser events;
+    while (parser.HandleNextDocument(events)) {
+    }
+  }
+  void OnDocumentStart(const YAML::Mark& mark) override {
+    if (mark.pos == last_) throw Problem{mark, "unexpected character: nothing can begin here"};
+    last_ = mark.pos;
+    Count(mark);
+  }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t) override { Count(mark); }
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override { Count(mark); }
+  void OnScalar(const YAML::Mark& mark, const std::string&, YAML::anchor_t, const std::string&) override {
+    Count(mark);
+  }
+  void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {
+    Count(mark);
+  }
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {
+    Count(mark);
+  }
+  void OnMapEnd() override {}
+
+ private:
+  // What is too large is refused later and better; this only ends what would not end.
+  void Count(const YAML::Mark& mark) {
+    if (++events_ > 4 * kMaxNodes) throw Problem{mark, "does not come to an end"};
+  }
+
+  int last_ = -1;
+  int events_ = 0;
 };
 
 size_t Digits(std::string_view& text) {
@@ -254,6 +297,7 @@ Result<std::vector<json>> LoadYaml(std::string_view text, std::string_view sourc
     return Fail(ErrorCode::kInvalidArgument, where + ": " + message);
   };
   try {
+    StuckParser::Check(std::string(text));
     std::vector<json> documents;
     for (const YAML::Node& node : YAML::LoadAll(std::string(text))) {
       json document = Converter().Convert(node);

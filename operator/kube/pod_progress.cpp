@@ -37,6 +37,15 @@ Result<json> ParseStatus(const Result<http::Response>& response, const std::stri
   return status;
 }
 
+// The status in a launcher's termination message.
+std::optional<json> LastWords(const std::string& termination_message) {
+  const json message = json::parse(termination_message, nullptr, false);
+  if (!message.is_object()) return std::nullopt;
+  const auto status = message.find("status");
+  if (status == message.end() || !status->is_object()) return std::nullopt;
+  return *status;
+}
+
 std::string PhaseOf(const json& status) {
   const auto phase = status.find("phase");
   return phase != status.end() && phase->is_string() ? phase->get<std::string>() : std::string();
@@ -58,6 +67,10 @@ class PodProgress::Impl {
   }
 
   Result<json> Read(const api::PodSnapshot& pod) {
+    // One that has ended cannot be asked any more; its launcher has left what it would have said.
+    if (pod.exit_code) {
+      if (auto last = LastWords(pod.termination_message)) return *std::move(last);
+    }
     if (pod.ip.empty()) return Fail(ErrorCode::kNotFound, "pod " + pod.name + " has no address yet");
     const Time now = steady_clock::now();
     std::lock_guard lock(mutex_);

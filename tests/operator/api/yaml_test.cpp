@@ -91,6 +91,18 @@ TEST(Yaml, RefusesAliasesThatUnfoldWithoutEndAndDeepNesting) {
   EXPECT_FALSE(LoadYaml(std::string(100'000, '['), "t.yaml").has_value());
 }
 
+// yaml-cpp alone would read empty documents from these until the memory is full.
+TEST(Yaml, ComesToAnEnd) {
+  for (const char* text : {",a: 1", ",", "a: 1\n--- \n, b", "]", "}", "a: 1\n...\n]\n"}) {
+    const auto loaded = LoadYaml(text, "t.yaml");
+    ASSERT_FALSE(loaded.has_value()) << text;
+    EXPECT_THAT(loaded.error().message, testing::HasSubstr("t.yaml:")) << text;
+  }
+  EXPECT_THAT(LoadYaml(",a: 1", "t.yaml").error().message,
+              testing::HasSubstr("t.yaml:1:1: unexpected character: nothing can begin here"));
+  EXPECT_EQ(LoadYaml("---\n---\n---\na: 1\n---\n", "t.yaml").value().size(), 1u);
+}
+
 TEST(Yaml, WritesWhatItReadsBack) {
   json value = json::parse(R"({
     "plain": "two words", "yes": "yes", "no": "No", "number": "4", "float": "1e3", "empty": "", "null": "null", "tilde": "~",

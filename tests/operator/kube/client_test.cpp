@@ -243,7 +243,8 @@ TEST_F(KubeClientTest, ListsComeInPagesAndAnExpiredTokenBeginsAnew) {
   ASSERT_TRUE(list) << list.error().message;
   EXPECT_EQ(list->resource_version, "9");
   ASSERT_EQ(list->items.size(), 3u);
-  EXPECT_EQ((*list->items[0])["kind"], "Pod");
+  EXPECT_EQ(*list->items[0], json::parse(R"({"apiVersion": "v1", "kind": "Pod",
+      "metadata": {"namespace": "ns", "name": "a", "resourceVersion": "1"}})"));
   EXPECT_EQ(*list->items[1], json(5)) << "what is no object is handed on";
   EXPECT_THAT(Urls(), ElementsAre("GET /api/v1/pods?labelSelector=x%3Dy&limit=2",
                                   "GET /api/v1/pods?labelSelector=x%3Dy&limit=2&continue=t%2F1%3D",

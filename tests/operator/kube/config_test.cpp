@@ -88,6 +88,7 @@ TEST(Kubeconfig, WhatCannotWorkSaysWhatToDo) {
       {"clusters:\n", "clusters: 5\nothers:\n", "clusters must be a list"},
       {"- name: c\n", "- nom: c\n", "every entry needs a name"},
       {"apiVersion: v1", "apiVersion: [", "/home/me/.kube/config"},
+      {"apiVersion: v1", ",apiVersion: v1", "nothing can begin here"},
   };
   for (const Case& c : cases) {
     const auto config = Parse(Replaced(kGood, c.from, c.to));

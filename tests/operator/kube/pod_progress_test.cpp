@@ -194,6 +194,21 @@ TEST_F(PodProgressTest, ForgetsWhoIsNotReadAndKeepsABound) {
   EXPECT_FALSE(progress->Read(Pod("a", "10.0.0.a"))) << "unread for longest: forgotten, and new again";
 }
 
+TEST_F(PodProgressTest, APodThatHasEndedIsReadFromItsTerminationMessage) {
+  auto progress = Make();
+  api::PodSnapshot pod = Pod("a");
+  pod.exit_code = 0;
+  pod.termination_message = R"({"contract": 1, "class": "None", "status": {"phase": "Succeeded", "step": 400}})";
+  const auto last = progress->Read(pod);
+  ASSERT_TRUE(last) << last.error().message;
+  EXPECT_EQ((*last)["step"], 400);
+  EXPECT_EQ(pods_->Asked(kUrl), 0);
+  for (const char* without : {"", "killed", "[]", "{}", R"({"status": 3})"}) {
+    pod.termination_message = without;
+    EXPECT_FALSE(progress->Read(pod)) << without;
+  }
+}
+
 TEST_F(PodProgressTest, AddressesOfBothFamilies) {
   const auto progress = Make();
   EXPECT_FALSE(progress->Read(Pod("a", "")));
