@@ -104,6 +104,10 @@ RunSetup PrepareRun(const RunFlags& flags, const std::string& state_dir, Errors&
   setup.job = std::move(file.jobs.front());
   const api::Spec& spec = setup.job.spec;
   if (spec.suspend) errors.push_back(flags.file + ": spec.suspend is true, so nothing would run; set it to false");
+  if (!spec.IsOurs()) {
+    errors.push_back(flags.file + ": spec.managedBy is '" + spec.managed_by +
+                     "', so nothing would run; leave it out to run the job here");
+  }
   if (spec.data && !spec.plan_only) {
     CheckFiles(spec, state_dir, "train", spec.data->train, errors);
     CheckFiles(spec, state_dir, "validation", spec.data->validation, errors);

@@ -63,6 +63,10 @@ TEST(PrepareRun, RefusesAJobThatWouldNotRun) {
   std::vector<std::string> errors;
   PrepareRun(flags, dir / "state", errors);
   EXPECT_THAT(errors, ElementsAre(HasSubstr("spec.suspend is true")));
+  flags.file = dir.Write("job.yaml", std::string(kSmallJob) + "  managedBy: example.com/other\n");
+  errors.clear();
+  PrepareRun(flags, dir / "state", errors);
+  EXPECT_THAT(errors, ElementsAre(HasSubstr("spec.managedBy is 'example.com/other', so nothing would run")));
   flags.file = dir.Write("two.yaml", std::string(kSmallJob) + "---\n" + kSmallJob);
   errors.clear();
   PrepareRun(flags, dir / "state", errors);
