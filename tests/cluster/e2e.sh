@@ -11,6 +11,7 @@
 # It starts itself in namespaces of its own (network, mounts, processes), so whatever happens nothing stays behind, and
 # several may run at once. Needs root, containerd, runc, CNI plug-ins, iptables, buildah, debootstrap: tests/setup.sh.
 # Without them it says so and exits with 77, or with 1 when TRAINYARD_REQUIRE_CLUSTER=1.
+#   TRAINYARD_E2E_STEPS   steps of the job (default: the 400 of the quick start; fewer for a machine that is busy)
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -55,7 +56,7 @@ fi
 # ---- inside ------------------------------------------------------------------------------------------------------------
 source "$here/e2e_steps.sh"
 trap 'die "line $LINENO: $BASH_COMMAND"' ERR
-steps=400  # of docs/examples/quickstart.yaml
+steps=${TRAINYARD_E2E_STEPS:-400}
 
 title "Two real nodes: control plane, containerd and kubelet each, kube-proxy, CoreDNS"
 address=$(bash "$here/node.sh" network --dir "$dir")
@@ -88,14 +89,14 @@ corpus
 
 title "The quick-start job, undisturbed, on 4 ranks"
 quickstart undisturbed
-await 60 "the job to run" phase_is undisturbed Running
-await 240 "the job to end" phase_is undisturbed Succeeded Failed
+await 240 "the job to run" phase_is undisturbed Running
+await 900 "the job to end" phase_is undisturbed Succeeded Failed
 run kubectl get trainingjob undisturbed
 expect "phase" Succeeded "$(field undisturbed .status.phase)"
 
 title "The quick-start job again: 4 ranks, 2 on each node"
 quickstart quickstart
-await 60 "the job to run" phase_is quickstart Running
+await 240 "the job to run" phase_is quickstart Running
 run kubectl get tj -o wide
 run kubectl get pods -l trainyard.dev/job-name=quickstart -o wide
 expect "nodes of the pods" "node-1 node-2" "$(pods quickstart '{.spec.nodeName}')"
@@ -103,7 +104,7 @@ expect "GPUs of the pods" "2 2" "$(pods quickstart '{.spec.containers[0].resourc
 expect "quality of service" "Burstable Burstable" "$(pods quickstart '{.status.qosClass}')"
 first=$(kubectl get pods -l "trainyard.dev/job-name=quickstart,trainyard.dev/node-rank=0" -o name)
 hardened "$first"
-await 120 "step 20" step_reached quickstart 20
+await 240 "step 20" step_reached quickstart 20
 
 title "kubectl scale to 2, and the leading operator killed while the job is Resizing"
 kill_leader_while_resizing quickstart &
@@ -113,30 +114,30 @@ run kubectl scale tj/quickstart --replicas=2
 wait "$killer" || die "the leader was not killed in time"
 run kubectl get tj quickstart
 expect "phase after the kill, before anybody else leads" Resizing "$(field quickstart .status.phase)"
-await 90 "2 ranks to run" running_on quickstart 2
+await 240 "2 ranks to run" running_on quickstart 2
 run kubectl get tj quickstart
 run kubectl -n trainyard-system get pods
 expect "restarts of operator containers" 1 "$(kubectl -n trainyard-system get pods -o 'jsonpath={.items[*].status.containerStatuses[0].restartCount}' | tr ' ' '\n' | awk '{n += $1} END {print n}')"
 expect "attempt" 2 "$(field quickstart .status.attempt)"
-await 60 "the new attempt to train" resumed_beyond quickstart 19
+await 240 "the new attempt to train" resumed_beyond quickstart 19
 resumed=$(live quickstart resumedFromStep)
 printf 'attempt 2 goes on from step %s\n' "$resumed"
-await 120 "10 more steps" step_reached quickstart $((resumed + 10))
+await 240 "10 more steps" step_reached quickstart $((resumed + 10))
 
 title "kubectl scale back to 4"
 run kubectl scale tj/quickstart --replicas=4
-await 90 "4 ranks to run" running_on quickstart 4
+await 240 "4 ranks to run" running_on quickstart 4
 expect "attempt" 3 "$(field quickstart .status.attempt)"
-await 60 "the new attempt to train" resumed_beyond quickstart "$resumed"
+await 240 "the new attempt to train" resumed_beyond quickstart "$resumed"
 resumed=$(live quickstart resumedFromStep)
 printf 'attempt 3 goes on from step %s\n' "$resumed"
-await 120 "10 more steps" step_reached quickstart $((resumed + 10))
+await 240 "10 more steps" step_reached quickstart $((resumed + 10))
 
 title "A pod is deleted"
 victim=$(kubectl get pods -l "trainyard.dev/job-name=quickstart,trainyard.dev/attempt=3,trainyard.dev/node-rank=1" -o name)
 run kubectl delete "$victim" --wait=false
-await 90 "attempt 4 to run" attempt_runs quickstart 4
-await 300 "the job to end" phase_is quickstart Succeeded Failed
+await 240 "attempt 4 to run" attempt_runs quickstart 4
+await 900 "the job to end" phase_is quickstart Succeeded Failed
 
 title "How it ended"
 run kubectl get tj

@@ -118,8 +118,9 @@ import json, sys
 job, name = json.load(sys.stdin), sys.argv[1]
 job["metadata"] = {"name": name}
 job["spec"]["gpus"]["count"] = 4
+job["spec"]["training"]["steps"] = int(sys.argv[2])
 job["spec"]["env"] = [{"name": "TRAINYARD_SAMPLE_LOG", "value": "/volumes/checkpoints/samples/" + name}]
-print(json.dumps(job))' "$1" | kubectl apply -f -
+print(json.dumps(job))' "$1" "$steps" | kubectl apply -f -
 }
 # A job of the user's image with a command of theirs, on both nodes, run to its end.
 own_program() {  # NAME COMMAND...
@@ -129,7 +130,7 @@ name, image, *command = sys.argv[1:]
 print(json.dumps({"apiVersion": "trainyard.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": name}, "spec": {
     "model": {"parameters": "125M"}, "parallelism": {"strategy": "FSDP"}, "gpus": {"count": 4, "perNode": 2},
     "image": image, "command": command}}))' "$1" "$USER_IMAGE" "${@:2}" | kubectl apply -f -
-  await 90 "$1 to end" phase_is "$1" Succeeded
+  await 240 "$1 to end" phase_is "$1" Succeeded
 }
 
 # ---- checks ----------------------------------------------------------------------------------------------------------------
