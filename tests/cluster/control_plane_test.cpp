@@ -66,6 +66,50 @@ TEST(ControlPlane, AServiceAccountMayDoOnlyWhatItWasAllowed) {
   std::filesystem::remove(kubeconfig);
 }
 
+TEST(ControlPlane, WithSimulatedNodesRunsAPodThatAsksForTheirGpus) {
+  TRAINYARD_NEEDS_CLUSTER(shared);
+  (void)shared;  // it was only to tell whether one can run at all
+  const auto plane = ControlPlane::Start({"--no-crd"});
+  ASSERT_TRUE(plane) << plane.error().message;
+  const Ran kwok = RunProgram({"bash", TRAINYARD_SOURCE_DIR "/tests/cluster/kwok.sh", "up", "--dir", (*plane)->dir(),
+                               "--nodes", "3", "--gpus", "8"});
+  if (kwok.code == 77 && !ClusterRequired()) GTEST_SKIP() << kwok.err;
+  ASSERT_EQ(kwok.code, 0) << kwok.err;
+  const std::string ns = (*plane)->FreshNamespace();
+  (*plane)->MustKubectl({"-n", ns, "create", "-f", "-"},
+                        R"({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers":
+                            [{"name": "c", "image": "none", "resources": {"limits": {"nvidia.com/gpu": "8"}}}]}})");
+  (*plane)->MustKubectl({"-n", ns, "wait", "--for=condition=Ready", "--timeout=60s", "pod/p"});
+  EXPECT_EQ((*plane)->MustKubectl({"get", "nodes", "-l", "nvidia.com/gpu.product=NVIDIA-H100-80GB-HBM3", "-o",
+                                   "jsonpath={.items[*].status.allocatable.nvidia\\.com/gpu}"}),
+            "8 8 8");
+  (*plane)->MustKubectl({"-n", ns, "delete", "pod", "p", "--timeout=60s"});
+}
+
+TEST(ControlPlane, TwoAtOnceDoNotMeet) {
+  TRAINYARD_NEEDS_CLUSTER(first);
+  const auto second = ControlPlane::Start({"--no-crd"});
+  ASSERT_TRUE(second) << second.error().message;
+  EXPECT_NE(first->server(), (*second)->server());
+  // Each trusts its own authority only.
+  const Ran crossed = RunProgram(
+      {first->kubectl(), "--kubeconfig", first->kubeconfig(), "--server", (*second)->server(), "get", "namespaces"});
+  EXPECT_NE(crossed.code, 0);
+  EXPECT_THAT(crossed.err, HasSubstr("certificate"));
+}
+
+TEST(ControlPlane, LeavesNothingBehind) {
+  TRAINYARD_NEEDS_CLUSTER(shared);
+  (void)shared;
+  auto plane = ControlPlane::Start({"--no-crd"});
+  ASSERT_TRUE(plane) << plane.error().message;
+  const std::string dir = (*plane)->dir();
+  EXPECT_EQ(RunProgram({"pgrep", "-f", dir + "/"}).code, 0);
+  plane->reset();
+  EXPECT_FALSE(std::filesystem::exists(dir));
+  EXPECT_EQ(RunProgram({"pgrep", "-fa", dir + "/"}).out, "");
+}
+
 TEST(RunProgram, GivesInputAndSeparatesOutputs) {
   const Ran ran = RunProgram({"sh", "-c", "cat; echo $WORD >&2; exit 3"}, "in", {"WORD=err"});
   EXPECT_EQ(ran.code, 3);

@@ -78,7 +78,7 @@ apply_crd() {
   local admin=(--kubeconfig "$dir/admin.kubeconfig")
   "$kubectl" "${admin[@]}" apply --server-side -f "$repository/crds/trainingjobs.yaml" >/dev/null ||
     die "the API server refuses crds/trainingjobs.yaml (--no-crd leaves it out)"
-  "$kubectl" "${admin[@]}" wait --for=condition=Established --timeout=30s crd/trainingjobs.trainyard.dev >/dev/null
+  "$kubectl" "${admin[@]}" wait --for=condition=Established --timeout=90s crd/trainingjobs.trainyard.dev >/dev/null
 }
 
 if [ "${TRAINYARD_USE_KUBECONFIG:-}" = 1 ]; then
@@ -193,7 +193,7 @@ start_part "$dir" kube-scheduler "$(bin kube-scheduler)" --kubeconfig "$dir/sche
 apply_crd
 # Pods can be created once the controller manager has made the service account.
 ready=0
-for _ in $(seq 300); do
+for _ in $(seq 900); do
   if "$kubectl" --kubeconfig "$dir/admin.kubeconfig" -n default get serviceaccount default >/dev/null 2>&1; then
     ready=1
     break
@@ -203,7 +203,7 @@ for _ in $(seq 300); do
   done
   sleep 0.1
 done
-[ $ready = 1 ] || die "the controller manager made no service account within 30 s; see $dir/logs"
+[ $ready = 1 ] || die "the controller manager made no service account within 90 s; see $dir/logs"
 write_env "$server" "$etcd_url"
 
 if [ -n "$while_pid" ]; then

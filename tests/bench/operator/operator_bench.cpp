@@ -80,7 +80,7 @@ class Bench {
     std::printf("%s: %d x %d pods, %d pairs\n", name.c_str(), jobs, pods, pairs);
     std::vector<double> measured, bare;
     Times times;
-    if (template_.empty()) WarmUp(pods);
+    if (template_.empty()) WarmUp();
     for (int i = 0; i < pairs; ++i) {
       bare.push_back(Bare(jobs * pods));
       auto process = Must(scene_.StartOperator(), "operator");
@@ -128,7 +128,7 @@ class Bench {
   // 1,000 jobs beside pods of others: creation, and what the operator takes for it.
   void Thousand() {
     constexpr int kJobs = 1000, kPods = 8;
-    if (template_.empty()) WarmUp(kPods);
+    if (template_.empty()) WarmUp();
     std::printf("jobs_1000: bare pods\n");
     std::fflush(stdout);
     const double bare = Bare(kJobs * kPods);
@@ -180,10 +180,10 @@ class Bench {
   }
 
  private:
-  // The first run of a size is not measured; it gives the pods that the baseline posts.
-  void WarmUp(int pods) {
+  // The first run is not measured; it gives the pods that the baseline posts.
+  void WarmUp() {
     auto process = Must(scene_.StartOperator(), "operator");
-    RunJobs(*process, 1, pods);
+    RunJobs(*process, 1, 8);
     template_ = Must(scene_.BareCopies(), "copies");
     Must(scene_.Clear(), "clearing");
   }
@@ -253,7 +253,8 @@ std::vector<Row> Run(const Options& options) {
     return false;
   };
   const bool thousand = wants({"jobs_1000", "cpu_1000_jobs", "rss_1000_jobs", "idle_writes_per_minute"});
-  auto scene = Scene::Make(thousand ? 1010 : 520, options.program, options.operator_flags);
+  const int nodes = thousand ? 1010 : wants({"pods_512"}) ? 520 : wants({"jobs_100", "writes_per_job"}) ? 110 : 72;
+  auto scene = Scene::Make(nodes, options.program, options.operator_flags);
   if (!scene) Die(scene.error().message);
   std::printf("operator flags:");
   for (const std::string& flag : (*scene)->flags()) std::printf(" %s", flag.c_str());
