@@ -98,6 +98,7 @@ class ChartOnCluster : public testing::Test {
     }
     const std::string kubeconfig = plane_->ServiceAccountKubeconfig(kNamespace, "trainyard");
     auto process = ChartOperator::Start(kubeconfig, flags);
+    std::filesystem::remove(kubeconfig);  // it holds a token
     EXPECT_TRUE(process) << process.error().message;
     return process ? std::move(*process) : nullptr;
   }
