@@ -1,5 +1,6 @@
 #include "operator/manager.h"
 
+#include <malloc.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -54,11 +55,11 @@ class Manager::Impl {
     if (options_.election.identity.empty()) options_.election.identity = Identity();
     options_.kube.on_request = [this](const kube::RequestInfo& request) { OnRequest(request); };
     if (Status status = Connect(*config); !status) return status;
-    if (Status status = Serve(); !status) return status;
     if (options_.leader_elect) {
       elector_.emplace(*lease_cluster_, options_.election, clock_, StableHash(options_.election.identity));
     }
-    SetChecks();
+    SetChecks();  // before anybody can ask: what is not checked yet is not ready
+    if (Status status = Serve(); !status) return status;
     collector_ = metrics_.AddCollector([this](runtime::Scrape& scrape) { Collect(scrape); });
     progress_->SetListener([this](const std::string& job_uid) {
       std::lock_guard lock(mutex_);
@@ -183,6 +184,7 @@ class Manager::Impl {
       const Status started = controller.Start(kSyncPatience, stop);
       if (started) {
         spdlog::info("the caches are filled; reconciling");
+        malloc_trim(0);  // the pages of the lists are done with
         await_end();
         break;
       }

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include <spdlog/spdlog.h>
@@ -258,6 +259,12 @@ class Controller::Impl {
       if (!pod) return Fail(pod.error());
       fresh.push_back(*std::move(pod));
     }
+    // The books still have pods that are gone by now, and their GPUs are what the next attempt wants.
+    std::set<std::string> live;
+    for (const api::PodSnapshot& pod : fresh) {
+      if (!pod.Terminal()) live.insert(pod.uid);
+    }
+    for (const auto& use : caches_.pods().HeldBeside(record.uid, live)) caches_.ledger().ChangePod(use, nullptr);
     input.pods = std::move(fresh);
     input.pods_fresh = true;
     return options_.decide(input, options_.lifecycle);

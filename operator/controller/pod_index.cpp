@@ -40,7 +40,7 @@ void PodIndex::Change(const PodPtr& old, const PodPtr& now) {
   if (now && now->ours) {
     Pods& pods = pods_[now->ours->job_uid];
     pods.made.erase(NameOf(*now->ours));
-    pods.seen[NameOf(*now->ours)] = now->ours;
+    pods.seen[NameOf(*now->ours)] = now;
   }
   if (old && old->ours) DropIfEmpty(old->ours->job_uid);
 }
@@ -50,8 +50,20 @@ void PodIndex::Created(api::PodSnapshot pod, TimePoint now) {
   Pods& pods = pods_[pod.job_uid];
   const std::string name = NameOf(pod);
   // The watch may have been faster.
-  if (const auto seen = pods.seen.find(name); seen != pods.seen.end() && seen->second->uid == pod.uid) return;
+  if (const auto seen = pods.seen.find(name); seen != pods.seen.end() && seen->second->ours->uid == pod.uid) return;
   pods.made[name] = {std::make_shared<const api::PodSnapshot>(std::move(pod)), now};
+}
+
+std::vector<placement::LiveYard::UsePtr> PodIndex::HeldBeside(const std::string& job_uid,
+                                                              const std::set<std::string>& live) {
+  std::lock_guard lock(mutex_);
+  std::vector<placement::LiveYard::UsePtr> held;
+  const auto pods = pods_.find(job_uid);
+  if (pods == pods_.end()) return held;
+  for (const auto& [name, pod] : pods->second.seen) {
+    if (pod->use && !live.contains(pod->ours->uid)) held.push_back(pod->use);
+  }
+  return held;
 }
 
 std::vector<api::PodSnapshot> PodIndex::Of(const std::string& ns, const std::string& job_uid, TimePoint now) {
@@ -62,7 +74,7 @@ std::vector<api::PodSnapshot> PodIndex::Of(const std::string& ns, const std::str
   std::erase_if(pods->second.made, [&](const auto& made) { return now >= made.second.at + kMadeCounts; });
   result.reserve(pods->second.seen.size() + pods->second.made.size());
   for (const auto& [name, pod] : pods->second.seen) {
-    if (pod->ns == ns) result.push_back(*pod);
+    if (pod->ours->ns == ns) result.push_back(*pod->ours);
   }
   for (const auto& [name, made] : pods->second.made) {
     if (made.pod->ns == ns && !pods->second.seen.contains(name)) result.push_back(*made.pod);

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -32,6 +33,8 @@ class PodIndex {
   void Change(const PodPtr& old, const PodPtr& now);
   // The server has just made this pod for us. It counts until the watch says something of it, or for a while.
   void Created(api::PodSnapshot pod, TimePoint now);
+  // What those of the job's pods hold that the watch still shows but are not among `live`, by UID.
+  std::vector<placement::LiveYard::UsePtr> HeldBeside(const std::string& job_uid, const std::set<std::string>& live);
   // Pods labelled with this UID in that namespace.
   std::vector<api::PodSnapshot> Of(const std::string& ns, const std::string& job_uid, TimePoint now);
 
@@ -41,7 +44,7 @@ class PodIndex {
     TimePoint at;
   };
   struct Pods {
-    std::map<std::string, std::shared_ptr<const api::PodSnapshot>> seen;  // by namespace/name
+    std::map<std::string, PodPtr> seen;  // by namespace/name
     std::map<std::string, Made> made;
   };
   void DropIfEmpty(const std::string& job_uid);

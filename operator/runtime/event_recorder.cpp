@@ -94,7 +94,11 @@ void EventRecorder::Run(std::stop_token stop) {
       }
       lock.lock();
       if (!later || left == 1) break;
-      if (changed_.wait_for(lock, stop, options_.retry_after, [&] { return stop.stop_requested(); })) break;
+      changed_.wait_for(lock, stop, options_.retry_after, [&] { return stop.stop_requested(); });
+      if (stop.stop_requested()) {
+        Tell("dropped");
+        break;
+      }
     }
     busy_ = false;
     changed_.notify_all();

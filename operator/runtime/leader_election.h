@@ -95,7 +95,7 @@ class LeaderElector {
   uint64_t term_ = 0;        // of the last time the lease was taken
   SteadyTime renewed_at_{};  // when the last successful renewal was sent
   SteadyTime tried_at_{};    // when the last try began
-  std::string problem_;
+  std::string problem_ = "the lease has not been read yet";
   std::jthread thread_;
 };
 

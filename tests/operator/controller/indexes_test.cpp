@@ -96,6 +96,17 @@ TEST(PodIndex, KeepsOurPodsWholeAndOthersAsWhatTheyHold) {
   EXPECT_THAT(Names(index), IsEmpty());
 }
 
+TEST(PodIndex, TellsWhatPodsHoldThatAreGoneByNow) {
+  PodIndex index;
+  const PodPtr a = Pod("a", "1", "job"), b = Pod("b", "2", "job");
+  index.Change(nullptr, a);
+  index.Change(nullptr, b);
+  index.Change(nullptr, Pod("c", "3", "other-job"));
+  EXPECT_THAT(index.HeldBeside("job", {"2"}), ElementsAre(a->use));
+  EXPECT_THAT(index.HeldBeside("job", {"1", "2"}), IsEmpty());
+  EXPECT_THAT(index.HeldBeside("nobody", {}), IsEmpty());
+}
+
 TEST(PodIndex, APodThatWasJustCreatedCountsUntilTheWatchSpeaksOfIt) {
   PodIndex index;
   const TimePoint start{};
