@@ -174,7 +174,7 @@ TEST_F(FaultCalls, CreateIsNeverAnswered) {
 }
 
 TEST_F(FaultCalls, HeadersComeSlowly) {
-  // Slow, but inside the time of a call: no more requests than without.
+  // Slow, but inside the time of a call.
   SeeThrough({"slow", kWriteStatus, TricklesHead(Milliseconds(10)), 0, 2});
   EXPECT_EQ(Harmed("slow"), 2u);
 }

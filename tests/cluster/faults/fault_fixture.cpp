@@ -3,7 +3,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
+#include <map>
 #include <thread>
 
 #include "operator/kube/config.h"
@@ -21,9 +23,19 @@ struct World {
   cluster_test::ControlPlane* plane = nullptr;
   kube::Config config;
   std::unique_ptr<kube::KubeCluster> direct;
+  GpuModel gpu;
   std::unique_ptr<SimulatedNodes> nodes;
 };
 World world;
+
+// A product for each program, since several may run at once: a job must not land on nodes that go with another program.
+GpuModel GpuOfThisProgram() {
+  const std::map<std::string, GpuModel> gpus = {{"fault_calls_test", {"RTX-3090", "NVIDIA-GeForce-RTX-3090"}},
+                                                {"fault_watches_test", {"RTX-4090", "NVIDIA-GeForce-RTX-4090"}},
+                                                {"fault_lists_test", {"RTX-5090", "NVIDIA-GeForce-RTX-5090"}},
+                                                {"fault_outages_test", {"A30", "NVIDIA-A30"}}};
+  return gpus.at(program_invocation_short_name);
+}
 
 class Ending : public testing::Environment {
   void TearDown() override {
@@ -43,7 +55,8 @@ Status Build() {
   auto direct = kube::KubeCluster::Connect(world.config, options);
   if (!direct) return Fail(direct.error());
   world.direct = *std::move(direct);
-  auto nodes = SimulatedNodes::Start(*world.direct, 4, "faults-" + std::to_string(getpid()) + "-");
+  world.gpu = GpuOfThisProgram();
+  auto nodes = SimulatedNodes::Start(*world.direct, 4, "faults-" + std::to_string(getpid()) + "-", world.gpu);
   if (!nodes) return Fail(nodes.error());
   world.nodes = *std::move(nodes);
   return {};
@@ -147,16 +160,15 @@ void FaultTest::RestartOperator() {
 }
 
 std::string FaultTest::Submit(const std::string& name, int pods) {
-  const json job = {
-      {"apiVersion", "trainyard.dev/v1alpha1"},
-      {"kind", "TrainingJob"},
-      {"metadata", {{"namespace", ns_}, {"name", name}}},
-      {"spec",
-       {{"model", {{"parameters", "125M"}}},
-        {"parallelism", {{"strategy", "FSDP"}}},
-        {"gpus", {{"count", 2 * pods}, {"perNode", 2}, {"products", json::array({SimulatedNodes::kProduct})}}},
-        {"image", "example.com/me/it:1"},
-        {"command", {"train"}}}}};
+  const json job = {{"apiVersion", "trainyard.dev/v1alpha1"},
+                    {"kind", "TrainingJob"},
+                    {"metadata", {{"namespace", ns_}, {"name", name}}},
+                    {"spec",
+                     {{"model", {{"parameters", "125M"}}},
+                      {"parallelism", {{"strategy", "FSDP"}}},
+                      {"gpus", {{"count", 2 * pods}, {"perNode", 2}, {"products", json::array({world.gpu.product})}}},
+                      {"image", "example.com/me/it:1"},
+                      {"command", {"train"}}}}};
   const Result<json> created = direct().Create(Kind::kTrainingJob, job);
   EXPECT_TRUE(created.has_value()) << created.error().message;
   return created ? cluster::UidOf(*created) : "";

@@ -1,5 +1,10 @@
 // The API server away as a whole, and leases: what a replica does that cannot renew, and who writes meanwhile.
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <random>
 
 #include "tests/cluster/faults/fault_fixture.h"
 
@@ -57,6 +62,46 @@ TEST_F(FaultOutages, StopsInTimeWhileTheApiServerIsSilent) {
   ExpectPodsOnce("b");
 }
 
+TEST_F(FaultOutages, AQuarterOfAllCallsFailsInSomeWay) {
+  const char* given = std::getenv("TRAINYARD_SEED");
+  const unsigned seed = given != nullptr ? static_cast<unsigned>(std::atol(given)) : std::random_device()();
+  std::printf("TRAINYARD_SEED=%u\n", seed);
+  struct Dice {
+    std::mutex mutex;  // guards random
+    std::minstd_rand random;
+    size_t Roll(size_t sides) {
+      std::lock_guard lock(mutex);
+      return std::uniform_int_distribution<size_t>(0, sides - 1)(random);
+    }
+  };
+  const auto dice = std::make_shared<Dice>();
+  dice->random.seed(seed);
+  const std::vector<Act> harms = {Answers(500, "InternalError", "etcd is busy"),
+                                  Answers(503, "ServiceUnavailable", "starting", {{"Retry-After", "1"}}),
+                                  Answers(429, "TooManyRequests", "slow down", {{"Retry-After", "1"}}),
+                                  Answers(409, "Conflict", "the object has been modified"),
+                                  AnswersBody("<html>hello</html>", "text/html"),
+                                  ResetsAtOnce(),
+                                  LosesAnswer(),
+                                  CutsAfter(300),
+                                  TricklesHead(Milliseconds(2))};
+  proxy_->Add({"random", [dice](const Call& call) { return AnyCall()(call) && dice->Roll(4) == 0; },
+               [dice, harms](Exchange& exchange) { harms[dice->Roll(harms.size())](exchange); }, 0, -1});
+  StartOperator();
+  const std::vector<std::string> names = {"a", "b", "c", "d", "e", "f"};
+  for (const std::string& name : names) Submit(name);
+  for (const std::string& name : names) {
+    AwaitRunning(name, 1);
+    ExpectPodsOnce(name);
+  }
+  ASSERT_TRUE(kubelet_->Finish(0));
+  for (const std::string& name : names) {
+    const json restarts = AwaitPhase(name, "Succeeded")["status"].value("restarts", json::object());
+    EXPECT_EQ(restarts.value("user", 0) + restarts.value("infrastructure", 0), 0) << name;
+  }
+  EXPECT_GE(proxy_->Count([](const Call& call) { return !call.fault.empty(); }), 10u);
+}
+
 class FaultLeases : public FaultTest {
  protected:
   static constexpr Milliseconds kRenew{4'000};
@@ -88,7 +133,8 @@ class FaultLeases : public FaultTest {
     EXPECT_NE(operator_->Probe("/healthz").status, 0);
     Moment renewed{}, written{};
     for (const Call& call : proxy_->calls()) {
-      if (call.resource == "leases" && call.Mutates() && call.fault.empty() && call.status == 200) renewed = call.when;
+      const bool held = call.resource == "leases" && call.Mutates() && call.fault.empty() && call.status / 100 == 2;
+      if (held) renewed = call.when;
       if (Writes(call)) written = call.when;
     }
     EXPECT_LE(written - renewed, kRenew + Milliseconds(200)) << "wrote after the renew deadline";

@@ -100,6 +100,18 @@ TEST_F(FaultWatches, HalfOpenBeforeTheHeaders) {
   ExpectRunsToTheEnd("a");
 }
 
+TEST_F(FaultWatches, SilentWhileAnswersOfCreatesAreLost) {
+  // Neither the answers nor the watch tell of the pods that were made.
+  StartOperator();
+  AwaitWatching();
+  proxy_->Add({"silence", kWatchPods, StartsWith({}, Then::kSilence), 0, 2});
+  proxy_->CutAll();
+  ASSERT_TRUE(proxy_->AwaitCount(kPatience, 1, [](const Call& call) { return call.fault == "silence"; }));
+  proxy_->Add({"lost", On("create", "pods"), LosesAnswer(), 0, 2});
+  ExpectRunsToTheEnd("a");
+  EXPECT_EQ(Harmed("lost"), 2u);
+}
+
 TEST_F(FaultWatches, StopsInTheMiddleOfALine) { SeeThrough({"stops", kWatchPods, StopsAfter(1'500), 0, 1}); }
 
 TEST_F(FaultWatches, Gone410AtTheStart) {

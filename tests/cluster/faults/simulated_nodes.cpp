@@ -36,7 +36,7 @@ json Ready(bool ready) {
 }  // namespace
 
 Result<std::unique_ptr<SimulatedNodes>> SimulatedNodes::Start(cluster::Cluster& direct, int count,
-                                                              const std::string& prefix) {
+                                                              const std::string& prefix, const GpuModel& gpu) {
   std::unique_ptr<SimulatedNodes> nodes(new SimulatedNodes(direct));
   for (int i = 0; i < count; ++i) {
     const std::string name = prefix + std::to_string(i);
@@ -49,9 +49,8 @@ Result<std::unique_ptr<SimulatedNodes>> SimulatedNodes::Start(cluster::Cluster& 
                            {"kubernetes.io/os", "linux"},
                            {"kubernetes.io/arch", "amd64"},
                            {"nvidia.com/gpu.present", "true"},
-                           {"nvidia.com/gpu.product", "NVIDIA-GeForce-RTX-3090"},
-                           {"nvidia.com/gpu.count", std::to_string(kGpusPerNode)},
-                           {"nvidia.com/gpu.memory", "24576"}}}}}};
+                           {"nvidia.com/gpu.product", gpu.label},
+                           {"nvidia.com/gpu.count", std::to_string(kGpusPerNode)}}}}}};
     if (auto created = direct.Create(Kind::kNode, node); !created) return Fail(created.error().Wrap("node " + name));
     nodes->names_.push_back(name);
     if (Status status = nodes->Beat(name); !status) return Fail(status.error().Wrap("node " + name));

@@ -19,11 +19,17 @@
 
 namespace trainyard::faults {
 
-// Nodes of a product that no other test uses, kept Ready until the end of the program.
+// A GPU as jobs name it and as nodes label it.
+struct GpuModel {
+  std::string product;
+  std::string label;
+};
+
+// Nodes with eight GPUs each, kept Ready until the end of the program.
 class SimulatedNodes {
  public:
-  static constexpr const char* kProduct = "RTX-3090";
-  static Result<std::unique_ptr<SimulatedNodes>> Start(cluster::Cluster& direct, int count, const std::string& prefix);
+  static Result<std::unique_ptr<SimulatedNodes>> Start(cluster::Cluster& direct, int count, const std::string& prefix,
+                                                       const GpuModel& gpu);
   ~SimulatedNodes();  // deletes the nodes
   const std::vector<std::string>& names() const { return names_; }
 
