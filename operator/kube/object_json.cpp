@@ -49,7 +49,9 @@ Result<cluster::ObjectList> ParseList(const std::string& body, cluster::Kind kin
   page.resource_version = ListField(list, "resourceVersion");
   page.next = ListField(list, "continue");
   const auto items = list.find("items");
-  if (items == list.end() || items->is_null()) return page;
+  // Go writes an empty list as null; without the key it is no list, and everything would seem to have vanished.
+  if (items == list.end()) return Fail(ErrorCode::kInternal, what + ": the answer is no list");
+  if (items->is_null()) return page;
   if (!items->is_array()) return Fail(ErrorCode::kInternal, what + ": the answer is no list");
   page.items.reserve(items->size());
   for (json& item : *items) {
