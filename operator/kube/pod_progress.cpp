@@ -67,10 +67,7 @@ class PodProgress::Impl {
   }
 
   Result<json> Read(const api::PodSnapshot& pod) {
-    // One that has ended cannot be asked any more; its launcher has left what it would have said.
-    if (pod.exit_code) {
-      if (auto last = LastWords(pod.termination_message)) return *std::move(last);
-    }
+    if (pod.exit_code) return ReadEnded(pod);
     if (pod.ip.empty()) return Fail(ErrorCode::kNotFound, "pod " + pod.name + " has no address yet");
     const Time now = steady_clock::now();
     std::lock_guard lock(mutex_);
@@ -83,6 +80,18 @@ class PodProgress::Impl {
     if (entry.error && (!entry.status || now - entry.answered_at > options_.stale_after)) return Fail(*entry.error);
     if (!entry.status) return Fail(ErrorCode::kNotFound, "pod " + pod.name + " has not been asked yet");
     return *entry.status;
+  }
+
+  // One that has ended cannot be asked any more; its launcher has left what it would have said, or we know its last
+  // answer.
+  Result<json> ReadEnded(const api::PodSnapshot& pod) {
+    auto last = LastWords(pod.termination_message);
+    std::lock_guard lock(mutex_);
+    const auto found = entries_.find(pod.uid);
+    if (found != entries_.end()) Unschedule(found->first, found->second);
+    if (last) return *std::move(last);
+    if (found != entries_.end() && found->second.status) return *found->second.status;
+    return Fail(ErrorCode::kNotFound, "pod " + pod.name + " has ended and left no status");
   }
 
   void Stop() {

@@ -96,7 +96,8 @@ inline constexpr std::string_view kFailed = "Failed";
 }  // namespace phase
 
 // ---- termination message JSON (termination log; at most 4,096 bytes) ------------------------------------
-// {"contract":1,"class":s,"rank":n,"exitCode":n,"signal":n,"message":s,"step":n,"checkpointStep":n}
+// {"contract":1,"class":s,"rank":n,"exitCode":n,"signal":n,"message":s,"step":n,"checkpointStep":n,
+//  "status":{the status JSON above, from node rank 0 and where it fits}}
 // `class` is the name of the failure class of the first failing rank:
 namespace failure_class {
 inline constexpr std::string_view kNone = "None";                    // exit 0 or kExitStopped

@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <memory>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -43,23 +42,13 @@ std::string DefaultProgram() {
   return error ? "trainyard-trainer" : self.parent_path() / "trainyard-trainer";
 }
 
-// A number that the trainer last reported.
-std::optional<int64_t> Reported(const nlohmann::json& status, const nlohmann::json::json_pointer& where) {
-  if (!status.contains(where) || !status[where].is_number_integer()) return std::nullopt;
-  return status[where].get<int64_t>();
-}
-
 // Explains the end to people and to Kubernetes; neither may fail the job.
 int Finish(const Plan& plan, const Outcome& outcome) {
   if (outcome.rank >= 0 || !outcome.message.empty())
     Log("failed with exit code " + std::to_string(outcome.exit_code) + ": " + outcome.message);
   if (!plan.termination_log.empty()) {
     const auto text = ReadFile(plan.run_dir + "/" + std::string(contract::kStatusFile));
-    const auto status = nlohmann::json::parse(text.value_or(""), nullptr, /*allow_exceptions=*/false);
-    using Pointer = nlohmann::json::json_pointer;
-    const std::string json =
-        TerminationJson(outcome, status.is_object() ? Reported(status, Pointer("/step")) : std::nullopt,
-                        status.is_object() ? Reported(status, Pointer("/checkpoint/step")) : std::nullopt);
+    const std::string json = TerminationJson(outcome, text.value_or(""));
     if (Status written = WriteTermination(plan.termination_log, json); !written) Log(written.error().message);
   }
   return outcome.exit_code;

@@ -26,6 +26,12 @@ int Weight(const RankExit& exit) {
   return exit.code == contract::kExitCommunication ? 2 : 3;
 }
 
+// A number that the trainer last reported.
+std::optional<int64_t> Reported(const nlohmann::json& status, const nlohmann::json::json_pointer& where) {
+  if (!status.contains(where) || !status[where].is_number_integer()) return std::nullopt;
+  return status[where].get<int64_t>();
+}
+
 }  // namespace
 
 Outcome Judge(const std::vector<RankExit>& exits) {
@@ -48,18 +54,23 @@ Outcome Judge(const std::vector<RankExit>& exits) {
   return outcome;
 }
 
-std::string TerminationJson(const Outcome& outcome, std::optional<int64_t> step,
-                            std::optional<int64_t> checkpoint_step) {
+std::string TerminationJson(const Outcome& outcome, const std::string& trainer_status) {
+  using Pointer = nlohmann::json::json_pointer;
+  const auto status = nlohmann::json::parse(trainer_status, nullptr, /*allow_exceptions=*/false);
   nlohmann::json json = {{"contract", contract::kVersion},
                          {"class", contract::ClassOfExit(outcome.exit_code)},
                          {"exitCode", outcome.exit_code},
                          {"message", outcome.message}};
   if (outcome.rank >= 0) json["rank"] = outcome.rank;
   if (outcome.signal != 0) json["signal"] = outcome.signal;
-  if (step) json["step"] = *step;
-  if (checkpoint_step) json["checkpointStep"] = *checkpoint_step;
+  if (status.is_object()) {
+    if (const auto step = Reported(status, Pointer("/step"))) json["step"] = *step;
+    if (const auto step = Reported(status, Pointer("/checkpoint/step"))) json["checkpointStep"] = *step;
+    json["status"] = status;
+  }
   const auto dump = [&json] { return json.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace); };
   std::string text = dump();
+  if (text.size() > kMaxTermination && json.erase("status") > 0) text = dump();
   std::string message = outcome.message;
   while (text.size() > kMaxTermination && !message.empty()) {
     // Escaped characters take up to 12 bytes for one: cut by the excess or by half, whichever is less.

@@ -32,10 +32,10 @@ struct Outcome {
 // killed is nobody's cause. 0 when all ranks ended with 0; kExitStopped when nothing failed and at least one stopped.
 Outcome Judge(const std::vector<RankExit>& exits);
 
-// Termination JSON of the contract, at most 4,096 bytes: the message is cut to fit, at a character border.
-// `step`, `checkpoint_step`: absent when unknown.
-std::string TerminationJson(const Outcome& outcome, std::optional<int64_t> step,
-                            std::optional<int64_t> checkpoint_step);
+// Termination JSON of the contract, at most 4,096 bytes: the status is left out and the message is cut to fit, at a
+// character border. `trainer_status`: text of status.json, "" where there is none; with it a pod that nobody could ask
+// in its last moments still tells where it ended.
+std::string TerminationJson(const Outcome& outcome, const std::string& trainer_status);
 
 // Writes it so that a reader sees all or nothing: a new file renamed into place, or one write into the existing file
 // where a mount forbids the rename, as with Kubernetes' /dev/termination-log.

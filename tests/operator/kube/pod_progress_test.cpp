@@ -207,6 +207,12 @@ TEST_F(PodProgressTest, APodThatHasEndedIsReadFromItsTerminationMessage) {
     pod.termination_message = without;
     EXPECT_FALSE(progress->Read(pod)) << without;
   }
+  EXPECT_EQ(pods_->Asked(kUrl), 0) << "nobody asks the dead";
+  (void)progress->Read(Pod("a"));
+  ASSERT_TRUE(AwaitHeard(1));
+  const auto known = progress->Read(pod);
+  ASSERT_TRUE(known) << known.error().message;
+  EXPECT_EQ((*known)["step"], 1) << "the last answer outlives the pod";
 }
 
 TEST_F(PodProgressTest, AddressesOfBothFamilies) {

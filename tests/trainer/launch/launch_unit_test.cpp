@@ -116,7 +116,7 @@ TEST(Termination, FitsAndStaysJson) {
        {std::string("x"), std::string("\"\n"), std::string("\xe4\xbd\xa0"), std::string("\xff")}) {
     std::string message;
     while (message.size() < 20'000) message += piece;
-    const std::string text = TerminationJson({5, 1, 0, message}, 12, std::nullopt);
+    const std::string text = TerminationJson({5, 1, 0, message}, R"({"step": 12})");
     EXPECT_LE(text.size(), 4096u);
     const auto json = nlohmann::json::parse(text);
     EXPECT_EQ(json["class"], "Storage");
@@ -124,6 +124,22 @@ TEST(Termination, FitsAndStaysJson) {
     EXPECT_FALSE(json.contains("checkpointStep"));
     EXPECT_GT(json["message"].get<std::string>().size(), 300u);
   }
+}
+
+TEST(Termination, TellsWhatNobodyCanAskAnyMore) {
+  const std::string status = R"({"step": 400, "loss": 1.5, "checkpoint": {"step": 300}})";
+  const auto json = nlohmann::json::parse(TerminationJson({0, -1, 0, ""}, status));
+  EXPECT_EQ(json["status"], nlohmann::json::parse(status));
+  EXPECT_EQ(json["step"], 400);
+  EXPECT_EQ(json["checkpointStep"], 300);
+  for (const char* broken : {"", "{", "[1]", "null"}) {
+    EXPECT_FALSE(nlohmann::json::parse(TerminationJson({0, -1, 0, ""}, broken)).contains("status")) << broken;
+  }
+  const std::string long_status = R"({"step": 4, "text": ")" + std::string(5000, 'x') + R"("})";
+  const auto cut = nlohmann::json::parse(TerminationJson({5, 1, 0, "disk full"}, long_status));
+  EXPECT_FALSE(cut.contains("status"));
+  EXPECT_EQ(cut["step"], 4);
+  EXPECT_EQ(cut["message"], "disk full") << "the reason comes before the status";
 }
 
 TEST(StatusJson, HidesWhatAnEarlierRoundWrote) {
