@@ -19,8 +19,7 @@ api::TrainerStatus Frozen(const Context& c) {
   return NewTrainer(c.job, c.opt);
 }
 
-std::optional<placement::GangPlacement> TryPlace(Context& c, const api::PlanStatus& plan, bool own_counted_free,
-                                                 std::string* why_not) {
+std::optional<placement::GangPlacement> TryPlace(Context& c, const api::PlanStatus& plan, std::string* why_not) {
   placement::GangRequest request;
   request.job_uid = c.job.meta.uid;
   request.gpus = plan.gpus;
@@ -29,7 +28,7 @@ std::optional<placement::GangPlacement> TryPlace(Context& c, const api::PlanStat
   request.nvlink = c.job.spec.gpus.nvlink;
   request.excluded_nodes = c.s.excluded_nodes;
   request.pod_resources = PodResources(plan.per_node, Frozen(c));
-  request.own_counted_free = own_counted_free;
+  request.own_counted_free = true;
   auto placed = placement::Place(c.Yard(), request);
   if (placed) return *placed;
   if (why_not != nullptr && why_not->empty()) *why_not = placed.error().message;
@@ -43,21 +42,21 @@ bool PredecessorsGone(Context& c) {
 
 }  // namespace
 
-std::optional<Choice> Choose(Context& c, const api::PlanStatus& wanted, bool own_counted_free, std::string* why_not) {
-  if (auto placed = TryPlace(c, wanted, own_counted_free, why_not)) return Choice{wanted, *placed};
+std::optional<Choice> Choose(Context& c, const api::PlanStatus& wanted, std::string* why_not) {
+  if (auto placed = TryPlace(c, wanted, why_not)) return Choice{wanted, *placed};
   int64_t smallest = c.job.spec.gpus.min_count;
   if (smallest <= 0) return std::nullopt;
   int64_t room = 0;
   for (const placement::YardNode& node : c.Yard().nodes()) {
     if (!node.Eligible()) continue;
     auto own = node.used_by_job.find(c.job.meta.uid);
-    room += own_counted_free && own != node.used_by_job.end() ? node.free + own->second : node.free;
+    room += own != node.used_by_job.end() ? node.free + own->second : node.free;
   }
   int tries = 0;
   for (int64_t count = std::min(wanted.gpus - 1, room); count >= smallest && tries < kMaxTries; --count, ++tries) {
     auto plan = PlanFor(c, count, nullptr);
     if (!plan) continue;
-    if (auto placed = TryPlace(c, *plan, own_counted_free, why_not)) return Choice{*plan, *placed};
+    if (auto placed = TryPlace(c, *plan, why_not)) return Choice{*plan, *placed};
   }
   return std::nullopt;
 }
@@ -70,7 +69,7 @@ void Claim(Context& c) {
     return c.SetPhase(c.s.phase, "waiting for pods of attempt " + std::to_string(c.s.attempt) + " to be gone");
   }
   std::string why_not;
-  auto choice = Choose(c, *c.plan, /*own_counted_free=*/false, &why_not);
+  auto choice = Choose(c, *c.plan, &why_not);
   if (!choice) {
     if (c.Condition(kPlaced, false, "NoRoom", why_not)) c.Say("Warning", "NoRoom", why_not);
     c.Requeue(c.opt.placement_retry);

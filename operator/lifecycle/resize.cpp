@@ -54,7 +54,7 @@ void StopForResize(Context& c) {
     wanted = c.plan;
   }
   std::string why_not;
-  auto choice = Choose(c, *wanted, /*own_counted_free=*/true, &why_not);
+  auto choice = Choose(c, *wanted, &why_not);
   bool grows_nothing = choice && wanted->gpus > running && choice->plan.gpus <= running;
   if (!choice || grows_nothing) {
     c.note = "wants " + Plural(wanted->gpus, "GPU") + ": " + why_not;

@@ -35,12 +35,13 @@ void Release(Context& c);       // ends the attempt once all its pods are gone
 // resize.cpp: stops the attempt when another size is wanted and has a place.
 void StopForResize(Context& c);
 
-// claim.cpp: where the job could run now. `own_counted_free`: asked for while it is still running.
+// claim.cpp: where the job could run now, what it holds itself counted as free: either it is about to leave that, or it
+// has just left it and the books do not know yet.
 struct Choice {
   api::PlanStatus plan;
   placement::GangPlacement placement;
 };
-std::optional<Choice> Choose(Context& c, const api::PlanStatus& wanted, bool own_counted_free, std::string* why_not);
+std::optional<Choice> Choose(Context& c, const api::PlanStatus& wanted, std::string* why_not);
 void Claim(Context& c);
 
 // start.cpp: creates what is missing, un-gates the whole gang at once, says when it runs.
