@@ -120,6 +120,9 @@ std::optional<RankFailure> FailureOf(Context& c, int64_t rank, const api::PodSna
     if (*pod->exit_code == 0) return std::nullopt;
     nlohmann::json said = ParseTermination(pod->termination_message);
     std::string message = where + " exited with code " + std::to_string(*pod->exit_code);
+    if (*pod->exit_code == contract::kExitStopped && c.job.spec.UsesBundledTrainer()) {
+      message = where + (pod->deleting ? ": its pod was deleted by someone else" : " was stopped by someone else");
+    }
     if (std::string text = SaidOf(said, *pod); !text.empty()) message += ": " + text;
     return MakeFailure(rank, node, ClassOfExit(*pod, *pod->exit_code, said, c.job.spec.UsesBundledTrainer()), message);
   }

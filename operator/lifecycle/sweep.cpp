@@ -13,6 +13,9 @@ bool KeepForLogs(const Context& c, const api::PodSnapshot& pod) {
   return pod.Terminal() && failed && pod.attempt >= last_failed;
 }
 
+// A kubelet says that a pod has ended a moment after its container has; what runs longer has a sidecar.
+constexpr Milliseconds kPhaseFollows{30'000};
+
 }  // namespace
 
 void SweepOldAttempts(Context& c) {
@@ -30,6 +33,10 @@ void SweepTerminal(Context& c) {
     bool last = pod->attempt == c.s.attempt;
     // The last attempt's finished pods stay, for their logs and exit codes; they hold no GPU.
     if (pod->deleting || (last && pod->Terminal())) continue;
+    if (last && pod->exit_code && c.s.completion_time && c.in.now < *c.s.completion_time + kPhaseFollows) {
+      c.RequeueAt(*c.s.completion_time + kPhaseFollows);
+      continue;
+    }
     // A trainer that has succeeded beside a sidecar: the pod goes as well, it would run for ever.
     c.Act(Action::Kind::kDeletePod, pod->name, pod->uid);
   }
