@@ -215,7 +215,7 @@ struct PlacementStatus {
 struct TrainerStatus {
   std::string image;
   int64_t cpu_milli_per_gpu = 0;     // requested by each pod
-  int64_t memory_bytes_per_gpu = 0;  // requested by each pod
+  int64_t memory_bytes_per_gpu = 0;  // requested by each pod, besides what the plan holds on the host
   int64_t generation = 0;            // of the spec that it was taken for
 };
 

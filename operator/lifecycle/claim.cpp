@@ -27,7 +27,7 @@ std::optional<placement::GangPlacement> TryPlace(Context& c, const api::PlanStat
   request.products = {plan.product};
   request.nvlink = c.job.spec.gpus.nvlink;
   request.excluded_nodes = c.s.excluded_nodes;
-  request.pod_resources = PodResources(plan.per_node, Frozen(c));
+  request.pod_resources = PodResources(plan.per_node, c.job, plan, Frozen(c));
   request.own_counted_free = true;
   auto placed = placement::Place(c.Yard(), request);
   if (placed) return *placed;

@@ -36,9 +36,9 @@ json Pin(const std::string& node) {
            {{"requiredDuringSchedulingIgnoredDuringExecution", {{"nodeSelectorTerms", json::array({term})}}}}}};
 }
 
-json Resources(int64_t gpus, const api::TrainerStatus& trainer) {
+json Resources(const api::TrainingJob& job, int64_t gpus, const api::TrainerStatus& trainer) {
   std::string count = std::to_string(gpus);
-  std::map<std::string, int64_t> wanted = PodResources(gpus, trainer);
+  std::map<std::string, int64_t> wanted = PodResources(gpus, job, *job.status.plan, trainer);
   return {{"requests",
            {{"cpu", std::to_string(wanted["cpu"]) + "m"},
             {"memory", std::to_string(wanted["memory"])},
@@ -61,7 +61,7 @@ json Container(const api::TrainingJob& job, int64_t node_rank, int64_t gpus, con
                     {"env", Environment(job, node_rank)},
                     {"ports", json::array({{{"name", "master"}, {"containerPort", contract::kDefaultMasterPort}},
                                            {{"name", "status"}, {"containerPort", contract::kDefaultStatusPort}}})},
-                    {"resources", Resources(gpus, trainer)},
+                    {"resources", Resources(job, gpus, trainer)},
                     {"volumeMounts", VolumeMounts(job)},
                     {"securityContext", ContainerSecurity(job)},
                     {"terminationMessagePath", std::string(contract::kDefaultTerminationLog)},
@@ -86,8 +86,15 @@ api::TrainerStatus NewTrainer(const api::TrainingJob& job, const Options& option
           .generation = job.meta.generation};
 }
 
-std::map<std::string, int64_t> PodResources(int64_t gpus, const api::TrainerStatus& trainer) {
-  return {{"cpu", gpus * trainer.cpu_milli_per_gpu}, {"memory", gpus * trainer.memory_bytes_per_gpu}};
+std::map<std::string, int64_t> PodResources(int64_t gpus, const api::TrainingJob& job, const api::PlanStatus& plan,
+                                            const api::TrainerStatus& trainer) {
+  int64_t memory = trainer.memory_bytes_per_gpu;
+  if (job.spec.UsesBundledTrainer() && plan.gpus > 0) {
+    memory += plan.checkpoint_bytes / plan.gpus;
+    auto device = ResolveDevice(job.spec.training.device, plan.product);
+    if (device && *device == api::DeviceKind::kCpu) memory += plan.bytes_per_gpu;
+  }
+  return {{"cpu", gpus * trainer.cpu_milli_per_gpu}, {"memory", gpus * memory}};
 }
 
 json BuildPod(const api::TrainingJob& job, int64_t node_rank, const Options& options) {

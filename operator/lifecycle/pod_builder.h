@@ -21,8 +21,11 @@ nlohmann::json BuildPod(const api::TrainingJob& job, int64_t node_rank, const Op
 // Headless, publishes not-ready addresses, selects node rank 0 only.
 nlohmann::json BuildService(const api::TrainingJob& job);
 
-// What a pod with `gpus` GPUs asks for besides them, in base units (cpu in milli).
-std::map<std::string, int64_t> PodResources(int64_t gpus, const api::TrainerStatus& trainer);
+// What a pod with `gpus` GPUs asks for besides them, in base units (cpu in milli). Memory is what `trainer` gives every
+// process (code, data loader, arenas); for the bundled trainer also its share of a checkpoint, which a save copies to
+// host memory, and on the CPU all that the plan counts as GPU memory.
+std::map<std::string, int64_t> PodResources(int64_t gpus, const api::TrainingJob& job, const api::PlanStatus& plan,
+                                            const api::TrainerStatus& trainer);
 
 // What the pods of a first claim of this generation run and ask for.
 api::TrainerStatus NewTrainer(const api::TrainingJob& job, const Options& options);

@@ -4,6 +4,7 @@
 
 #include "operator/lifecycle/conditions.h"
 #include "operator/lifecycle/steps.h"
+#include "trainer/contract/contract.h"
 
 namespace trainyard::lifecycle {
 namespace {
@@ -24,6 +25,16 @@ api::Progress Rounded(const api::Progress& raw) {
   out.tokens_per_second = Round(raw.tokens_per_second, 3);
   out.step_seconds = Round(raw.step_seconds, 3);
   return out;
+}
+
+// A new attempt knows nothing until it has read the checkpoint: how far the job has come stays in sight.
+void KeepWhatIsNotKnownYet(api::Progress& now, const api::Progress& old) {
+  if (now.trainer_phase != contract::phase::kStarting && now.trainer_phase != contract::phase::kRestoring) return;
+  if (now.step == 0) now.step = old.step;
+  if (now.steps == 0) now.steps = old.steps;
+  if (!now.loss) now.loss = old.loss;
+  if (!now.validation_loss) now.validation_loss = old.validation_loss;
+  if (!now.initial_validation_loss) now.initial_validation_loss = old.initial_validation_loss;
 }
 
 auto Tie(const api::Progress& p) {
@@ -60,6 +71,7 @@ void ReadProgress(Context& c) {
   if (c.in.progress) {
     api::Progress now = Rounded(*c.in.progress);
     const api::Progress* old = c.s.progress ? &*c.s.progress : nullptr;
+    if (old != nullptr) KeepWhatIsNotKnownYet(now, *old);
     due = due || old == nullptr || old->trainer_phase != now.trainer_phase ||
           old->resumed_from_step != now.resumed_from_step || old->parameter_hash != now.parameter_hash;
     if (c.Terminal()) {

@@ -157,6 +157,32 @@ TEST(Finish, SucceedsWhenEveryTrainerExitedWithZeroAndStaysSo) {
   EXPECT_TRUE(s.in.pods.empty());
 }
 
+TEST(Finish, KeepsAPodWhosePhaseComesLaterThanItsExitCodeAndRemovesASidecars) {
+  Scenario s;
+  s.Start();
+  s.Exit(0, 0);
+  s.in.pods[0].phase = api::PodPhase::kRunning;  // the kubelet tells the container's end first
+  Decision d = s.Step();
+  ASSERT_EQ(s.Phase(), "Succeeded");
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(Scenario::Count(s.Step(), Action::Kind::kDeletePod), 0);
+  s.in.now += Milliseconds(29'000);
+  d = s.Step();
+  EXPECT_EQ(Scenario::Count(d, Action::Kind::kDeletePod), 0);
+  ASSERT_TRUE(d.requeue_after);
+  s.in.now += *d.requeue_after;  // still running: something beside the trainer
+  EXPECT_EQ(Scenario::Count(s.Step(), Action::Kind::kDeletePod), 1);
+}
+
+TEST(Failure, APodThatSomeoneDeletedIsToldAsThat) {
+  Scenario s;
+  s.Start();
+  s.in.pods[0].deleting = true;
+  s.Exit(0, 10);
+  s.Steps();
+  EXPECT_EQ(s.status().restarts.user + s.status().restarts.infrastructure, 0);
+  EXPECT_THAT(s.status().reason, HasSubstr("node rank 0 on node-0: its pod was deleted by someone else"));
+}
+
 TEST(Failure, KilledRankCostsTheInfrastructureBudgetAndComesBack) {
   Scenario s;
   s.Start();
@@ -503,6 +529,32 @@ TEST(Progress, OfAnEndedAttemptIsNotTakenForTheNextOnes) {
   EXPECT_EQ(s.status().progress->step, 50);
   EXPECT_EQ(s.status().progress->trainer_phase, "");
   EXPECT_FALSE(s.status().progress->tokens_per_second.has_value());
+}
+
+TEST(Progress, AnAttemptThatStartsKeepsHowFarTheJobHasComeInSight) {
+  Scenario s;
+  s.Start();
+  s.in.progress = api::Progress{.step = 50, .steps = 400, .loss = 2.5, .trainer_phase = "Training"};
+  s.in.progress_attempt = 1;
+  s.Steps();
+  s.Exit(0, 137);
+  s.Steps();
+  s.in.now += Milliseconds(600'000);
+  s.Start();
+  ASSERT_EQ(s.status().attempt, 2);
+  s.in.progress_attempt = 2;
+  for (const char* phase : {"Starting", "Restoring"}) {
+    s.in.progress = api::Progress{.trainer_phase = phase};
+    s.Step();
+    EXPECT_EQ(s.status().progress->trainer_phase, phase);
+    EXPECT_EQ(s.status().progress->step, 50);
+    EXPECT_EQ(s.status().progress->steps, 400);
+    EXPECT_EQ(s.status().progress->loss, 2.5);
+  }
+  // Once it trains, what it says counts, even if that is less.
+  s.in.progress = api::Progress{.step = 41, .steps = 400, .trainer_phase = "Training", .resumed_from_step = 40};
+  s.Step();
+  EXPECT_EQ(s.status().progress->step, 41);
 }
 
 TEST(Progress, ResumingBeforeTheLastDurableStepIsReported) {

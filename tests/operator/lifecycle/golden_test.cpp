@@ -64,7 +64,26 @@ TEST(LifecycleGolden, PodsReadBackAsTheyWereMeant) {
   EXPECT_FALSE(pod->foreign_gate);
   EXPECT_EQ(pod->pinned_node, "node-1");
   EXPECT_EQ(pod->gpus, 2);
-  for (const auto& [resource, amount] : PodResources(2, *d.status.trainer)) EXPECT_EQ(pod->requests[resource], amount);
+  for (const auto& [resource, amount] : PodResources(2, s.in.job, *d.status.plan, *d.status.trainer)) {
+    EXPECT_EQ(pod->requests[resource], amount);
+  }
+}
+
+TEST(PodResources, HostMemoryHoldsTheCopyThatASaveMakes) {
+  constexpr int64_t kGiB = 1ll << 30;
+  api::TrainingJob job;
+  api::PlanStatus plan;
+  plan.gpus = 8;
+  plan.product = "H100-SXM";
+  plan.checkpoint_bytes = 80 * kGiB;
+  plan.bytes_per_gpu = 60 * kGiB;
+  const api::TrainerStatus trainer{.image = "t", .cpu_milli_per_gpu = 500, .memory_bytes_per_gpu = 2 * kGiB};
+  using Wanted = std::map<std::string, int64_t>;
+  EXPECT_EQ(PodResources(4, job, plan, trainer), (Wanted{{"cpu", 2000}, {"memory", 4 * (2 + 10) * kGiB}}));
+  job.spec.training.device = api::DeviceKind::kCpu;  // then the model is there too
+  EXPECT_EQ(PodResources(4, job, plan, trainer).at("memory"), 4 * (2 + 10 + 60) * kGiB);
+  job.spec.image = "me/train:1";  // who knows what it saves
+  EXPECT_EQ(PodResources(4, job, plan, trainer).at("memory"), 4 * 2 * kGiB);
 }
 
 }  // namespace
