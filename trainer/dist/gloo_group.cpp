@@ -14,6 +14,8 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "trainer/dist/peer_names.h"
+
 namespace trainyard::dist {
 namespace {
 
@@ -133,6 +135,21 @@ void QuietC10d() {
   }
 }
 
+// Ranks that have not left their mark. Error: the store is gone.
+Result<std::vector<int>> Missing(c10d::Store& store, const std::vector<std::string>& marks) {
+  std::vector<int> missing;
+  try {
+    for (size_t r = 0; r < marks.size(); ++r) {
+      if (!store.check({marks[r]})) {
+        missing.push_back(static_cast<int>(r));
+      }
+    }
+  } catch (const std::exception& e) {
+    return Fail(ErrorCode::kUnavailable, Plain(e));
+  }
+  return missing;
+}
+
 // Every rank leaves its mark and waits for the others', so that an absent rank can be named.
 Status Meet(c10d::Store& store, const Rendezvous& to, SteadyTime deadline) {
   std::vector<std::string> marks;
@@ -144,34 +161,38 @@ Status Meet(c10d::Store& store, const Rendezvous& to, SteadyTime deadline) {
                                                  " of this round; RANK must differ between processes");
   }
   store.set(marks[to.rank], "here");
-  try {
-    store.wait(marks, Left(deadline));
-  } catch (const std::exception& e) {
-    std::vector<int> missing;
+  for (;;) {
     try {
-      for (int r = 0; r < to.world; ++r) {
-        if (!store.check({marks[r]})) {
-          missing.push_back(r);
-        }
+      store.wait(marks, std::min(Left(deadline), to.say_every));
+      return {};
+    } catch (const std::exception& late) {
+      Result<std::vector<int>> missing = Missing(store, marks);
+      if (!missing) {
+        return Fail(ErrorCode::kUnavailable,
+                    "rendezvous: rank 0 left before all ranks had come (" + Plain(late) + "); see what it said");
       }
-    } catch (const std::exception& lost) {
-      return Fail(ErrorCode::kUnavailable,
-                  "rendezvous: rank 0 left before all ranks had come (" + Plain(e) + "); see what it said");
+      const bool over = std::chrono::steady_clock::now() >= deadline;
+      if (over && missing->empty()) {
+        throw;
+      }
+      if (over) {
+        return Fail(ErrorCode::kDeadlineExceeded, "rendezvous: rank " + Join(*missing) + " did not come within " +
+                                                      std::to_string(to.timeout.count()) +
+                                                      " ms; look at the logs of those ranks");
+      }
+      if (to.say && !missing->empty()) {
+        to.say("waiting for rank " + Join(*missing) + " of " + std::to_string(to.world));
+      }
     }
-    if (missing.empty()) {
-      throw;
-    }
-    return Fail(ErrorCode::kDeadlineExceeded, "rendezvous: rank " + Join(missing) + " did not come within " +
-                                                  std::to_string(to.timeout.count()) +
-                                                  " ms; look at the logs of those ranks");
   }
-  return {};
 }
 
 }  // namespace
 
 Result<std::unique_ptr<GlooGroup>> FormGlooGroup(const Rendezvous& to) {
   QuietC10d();
+  // Links it. Without it the ranks would meet as well, only late where a name server does not answer.
+  static_cast<void>(PeersAreNamedByAddress());
   const SteadyTime deadline = std::chrono::steady_clock::now() + to.timeout;
   const std::string where = to.host + ":" + std::to_string(to.port);
   const bool ipv6 = to.bind_host.find(':') != std::string::npos || to.host.find(':') != std::string::npos;
@@ -182,8 +203,8 @@ Result<std::unique_ptr<GlooGroup>> FormGlooGroup(const Rendezvous& to) {
   options.useLibUV = false;  // its server looks up names in any case, see below
   options.numWorkers = to.world;
   if (to.rank == 0) {
-    // Not one socket for both families: c10d looks up the name of every peer that connects, on the thread that serves
-    // all of them, and 127.0.0.1 seen through IPv6 is in no hosts file. A slow name server then costs 5 s a rank.
+    // Not one socket for both families: c10d names every peer that connects, on the thread that serves all of them (see
+    // peer_names.h), and 127.0.0.1 seen through IPv6 is in no hosts file.
     Result<int> fd = BindPort(to.port, ipv6);
     if (!fd) {
       return Fail(fd.error());
@@ -199,7 +220,7 @@ Result<std::unique_ptr<GlooGroup>> FormGlooGroup(const Rendezvous& to) {
       tcp = c10::make_intrusive<c10d::TCPStore>(ipv6 ? "::1" : "127.0.0.1", options);
     }
     if (to.rank != 0 || bind_host.empty()) {
-      Result<std::string> local = Reach(to.host, to.port, deadline);
+      Result<std::string> local = Reach(to.host, to.port, deadline, to.say, to.say_every);
       if (!local) {
         return Fail(local.error());
       }

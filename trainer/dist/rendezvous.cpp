@@ -110,8 +110,10 @@ Result<int> BindPort(int port, bool ipv6) {
   return fd.Release();
 }
 
-Result<std::string> Reach(const std::string& host, int port, SteadyTime deadline) {
+Result<std::string> Reach(const std::string& host, int port, SteadyTime deadline,
+                          const std::function<void(const std::string&)>& say, milliseconds say_every) {
   const std::string service = std::to_string(port);
+  SteadyTime next_word = std::chrono::steady_clock::now() + say_every;
   std::string obstacle;
   for (;;) {
     addrinfo hints{};
@@ -134,6 +136,10 @@ Result<std::string> Reach(const std::string& host, int port, SteadyTime deadline
     if (Left(deadline) <= kRetryDelay) {
       return Fail(ErrorCode::kDeadlineExceeded, "rank 0 cannot be reached at " + host + ":" + service + ": " +
                                                     obstacle + "; see whether rank 0 runs and what it says");
+    }
+    if (say && std::chrono::steady_clock::now() >= next_word) {
+      next_word += say_every;
+      say("waiting for rank 0 at " + host + ":" + service + ": " + obstacle);
     }
     std::this_thread::sleep_for(kRetryDelay);
   }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <string>
 
 #include "operator/base/error.h"
@@ -18,7 +19,9 @@ using SteadyTime = std::chrono::steady_clock::time_point;
 Result<int> BindPort(int port, bool ipv6);
 
 // Blocks until host:port accepts a connection, and returns the address of this machine from which it was reached, as
-// digits. Error: kDeadlineExceeded with the last obstacle.
-Result<std::string> Reach(const std::string& host, int port, SteadyTime deadline);
+// digits. `say`, unless empty, hears every `say_every` what is in the way. Error: kDeadlineExceeded with the last
+// obstacle.
+Result<std::string> Reach(const std::string& host, int port, SteadyTime deadline,
+                          const std::function<void(const std::string&)>& say, std::chrono::milliseconds say_every);
 
 }  // namespace trainyard::dist

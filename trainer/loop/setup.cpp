@@ -95,6 +95,7 @@ Outcome<void> Connect(Session& s) {
   // Ranks of one machine meet on its loopback even where its own name does not resolve.
   const bool loopback = s.env.master_addr == "localhost" || s.env.master_addr.rfind("127.", 0) == 0;
   rendezvous.bind_host = !s.env.pod_ip.empty() ? s.env.pod_ip : loopback ? "127.0.0.1" : "";
+  rendezvous.say = observe::Warn;
   auto world = dist::ConnectGloo(rendezvous);
   if (!world) return Fails(ConnectFailure(world.error()));
   s.world = std::move(*world);

@@ -1,6 +1,8 @@
 // This process runs no LibTorch operator: its ranks are forks of it.
 #include "trainer/dist/gloo_comm.h"
 
+#include <dlfcn.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -16,6 +18,7 @@
 
 #include "tests/trainer/dist/conformance.h"
 #include "tests/trainer/dist/fork_ranks.h"
+#include "trainer/dist/peer_names.h"
 
 namespace trainyard::dist {
 namespace {
@@ -121,6 +124,21 @@ TEST(GlooComm, StoppedPeerEndsTheOthersAtTheDeadline) {
   }
 }
 
+// Where this is not so, a name server that does not answer costs 5 to 10 s a rank.
+TEST(Rendezvous, NoLibraryOfTheProcessLooksUpTheNamesOfPeers) {
+  EXPECT_TRUE(PeersAreNamedByAddress());
+  sockaddr_in peer{};
+  peer.sin_family = AF_INET;
+  peer.sin_addr.s_addr = htonl(INADDR_LOOPBACK);  // its name is in every hosts file
+  char host[NI_MAXHOST];
+  // As c10d asks: no flag that forbids a look-up.
+  auto* const as_libraries_see_it = reinterpret_cast<decltype(&getnameinfo)>(dlsym(RTLD_DEFAULT, "getnameinfo"));
+  ASSERT_NE(as_libraries_see_it, nullptr);
+  ASSERT_EQ(
+      as_libraries_see_it(reinterpret_cast<const sockaddr*>(&peer), sizeof peer, host, sizeof host, nullptr, 0, 0), 0);
+  EXPECT_STREQ(host, "127.0.0.1");
+}
+
 TEST(Rendezvous, PortInUseIsOneClearError) {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in any{};
@@ -152,6 +170,25 @@ TEST(Rendezvous, NamesTheRanksThatDidNotCome) {
   // Rank 0 may be gone, and its store with it, a moment before the deadline of rank 1.
   EXPECT_THAT(outcomes[1].text, testing::AnyOf(HasSubstr("DeadlineExceeded: rendezvous: rank 2, 3 did not come"),
                                                HasSubstr("Unavailable: rendezvous: rank 0 left before")));
+}
+
+TEST(Rendezvous, TellsWhatItWaitsFor) {
+  const int port = FreePort();
+  const auto outcomes = ForkRanks(2, [&](int rank) -> std::string {
+    Rendezvous to = At(port, rank, 3);
+    to.timeout = milliseconds(1500);
+    if (rank == 1) {
+      to.host = "no-such-name.invalid";
+    }
+    std::string said;
+    to.say_every = milliseconds(200);
+    to.say = [&said](const std::string& line) { said += line + "\n"; };
+    const auto comm = ConnectGloo(to);
+    return comm ? "connected" : said;
+  });
+  EXPECT_THAT(outcomes[0].text, HasSubstr("waiting for rank 1, 2 of 3\nwaiting for rank 1, 2 of 3\n"));
+  EXPECT_THAT(outcomes[1].text, HasSubstr("waiting for rank 0 at no-such-name.invalid:"));
+  EXPECT_THAT(outcomes[1].text, HasSubstr("the name does not resolve"));
 }
 
 TEST(Rendezvous, TwoProcessesOfOneRankAreRefused) {
