@@ -33,11 +33,12 @@ work=$(mktemp -d "$images/.work.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 build() { buildah --root "$images/storage" --runroot "$images/run" --storage-driver vfs "$@" 9>&-; }
 hash_of() { tar --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner -C "$1" -c . | sha256sum | cut -c1-12; }
-# Written aside and moved into place, so that an archive that exists is whole. Older ones of the same name go.
+# Written aside and moved into place, so that an archive that exists is whole. Older ones of the same name go, unless a
+# run of now may still import them.
 archive() {  # IMAGE NAME TAG
   rm -f "$work/archive.tar"
   build push --quiet "$1" "docker-archive:$work/archive.tar:localhost/trainyard-$2:$3" >&2
-  find "$images" -maxdepth 1 -name "$2-*.tar" -mtime +1 -delete
+  find "$images" -maxdepth 1 -name "$2-*.tar" -mmin +120 -delete
   mv "$work/archive.tar" "$images/$2-$3.tar"
 }
 announce() {  # NAME TAG
@@ -85,7 +86,9 @@ for target in operator trainer; do
     build bud --quiet --isolation chroot --build-arg BASE="$base" --build-arg BUILD=prebuilt --target "$target" \
       --tag "localhost/trainyard-$target:$tag" "$work/$target" >&2 || die "the $target image could not be built"
     archive "localhost/trainyard-$target:$tag" "$target" "$tag"
-    build rmi "localhost/trainyard-$target:$tag" >/dev/null  # the archive is what is used
+    # The archive is what is used; the stages before it would pile up, 1.5 GB with each build.
+    build rmi "localhost/trainyard-$target:$tag" >/dev/null
+    build rmi --prune --force >/dev/null
   fi
   announce "$target" "$tag"
   rm -rf "${work:?}/$target"
