@@ -16,6 +16,8 @@ constexpr Milliseconds kRefusalPatience{5'000};
 constexpr size_t kRefusalBytes = 1u << 20;
 // However long a server asks to be left alone, it is asked again after this.
 constexpr std::chrono::seconds kLongestPause{60};
+// "Retry-After: 0" must not become a loop as fast as the server can refuse.
+constexpr Milliseconds kShortestPause{100};
 
 std::unique_ptr<http::Transport> MakeTransport(const Config& config, Milliseconds idle) {
   return http::NewCpprestTransport({config.tls, idle});
@@ -149,8 +151,9 @@ Result<Client::Answer> Client::Run(const Call& call, const std::string& path, bo
     const auto pause = RetryAfter(answer->headers);
     if ((status == 429 || status == 503) && pause) {
       if (!lease) KeepQuiet(call, *pause);
-      if (steady_clock::now() + *pause < deadline) {
-        if (Sleep(steady_clock::now() + *pause)) continue;
+      const Time again = steady_clock::now() + std::max<Milliseconds>(*pause, kShortestPause);
+      if (again < deadline) {
+        if (Sleep(again)) continue;
         return Fail(ErrorCode::kUnavailable, call.What() + ": stopped");
       }
     }
