@@ -159,6 +159,7 @@ class Manager::Impl {
     }
     while (const std::optional<uint64_t> term = elector_->AwaitTerm(stop)) {
       Term(stop, [this, term] { return elector_->Leads(*term); }, [&] { elector_->AwaitEnd(*term, stop); });
+      if (stop.stop_requested()) break;
     }
     elector_->Stop();
   }
@@ -192,13 +193,15 @@ class Manager::Impl {
     }
     if (stop.stop_requested()) {
       spdlog::info("ending: no new work is taken");
-      if (!controller.Drain(options_.drain_timeout)) {
-        spdlog::warn("workers were still busy after {} s; their calls are cancelled",
+      if (controller.Drain(options_.drain_timeout)) {
+        // Nothing is written from here on, so another may take over while watches and threads are still ending.
+        if (elector_) elector_->Stop();
+      } else {
+        // What has been sent may still be carried out: the lease is kept until it has been answered.
+        spdlog::warn("workers were still busy after {} s; they begin no further call",
                      options_.drain_timeout.count() / 1000);
         cluster_->Stop();
       }
-      // Nothing is written from here on, so another may take over while watches and threads are still ending.
-      if (elector_) elector_->Stop();
     } else {
       spdlog::warn("the term has ended: the controller is stopped");
     }
