@@ -22,7 +22,7 @@ while [ $# -gt 0 ]; do
 done
 [ "$(id -u)" = 0 ] || cannot "images are built as root"
 for tool in buildah debootstrap; do
-  command -v "$tool" >/dev/null || cannot "$tool is not installed: run tests/cluster/setup.sh"
+  command -v "$tool" >/dev/null || cannot "$tool is not installed: run tests/setup.sh"
 done
 
 images=$cache/images

@@ -223,6 +223,7 @@ TEST_F(FaultCalls, TokenExpires) {
 TEST_F(FaultCalls, EventsAreRefused) {
   // Events tell people; no job depends on them.
   SeeThrough({"403", On("", "events"), Answers(403, "Forbidden", "events is forbidden: no"), 0, -1});
+  EXPECT_GE(Harmed("403"), 1u);
 }
 
 }  // namespace
