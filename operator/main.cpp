@@ -82,6 +82,11 @@ Status Resolve(Flags& flags) {
   ManagerOptions& m = flags.manager;
   m.version = TRAINYARD_VERSION;
   m.kube.user_agent = "trainyard-operator/" TRAINYARD_VERSION;
+  if (flags.kube_api_timeout <= 0 || flags.lease_timeout <= 0 || flags.watch_timeout <= 0) {
+    return Fail(
+        ErrorCode::kInvalidArgument,
+        "--kube-api-timeout, --lease-timeout and --watch-timeout must be positive, or no call could ever end well");
+  }
   m.kube.request_timeout = Milliseconds(flags.kube_api_timeout);
   m.lease_timeout = Milliseconds(flags.lease_timeout);
   // Spread, so that watches that began together do not end together.
