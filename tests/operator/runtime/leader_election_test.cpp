@@ -1,5 +1,5 @@
 // Two rivals for one lease on the in-memory cluster, time moved by hand. Real processes on a real API server:
-// tests/cluster/faults/fault_leases_test.cpp.
+// tests/cluster/faults/fault_outages_test.cpp.
 #include "operator/runtime/leader_election.h"
 
 #include <memory>
