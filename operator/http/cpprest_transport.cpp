@@ -167,6 +167,7 @@ class CpprestTransport : public Transport {
     if (!client) {
       http_client_config config;
       config.set_timeout(idle_timeout_);
+      config.set_max_redirects(0);  // an answer as any other: no token goes to where a server points
       config.set_validate_certificates(!tls_->options().insecure_skip_verify);
       config.set_ssl_context_callback([tls = tls_](boost::asio::ssl::context& context) { tls->Configure(context); });
       client = std::make_shared<http_client>(authority, config);
