@@ -15,6 +15,7 @@
 #include "operator/controller/actions.h"
 #include "operator/controller/caches.h"
 #include "operator/controller/progress_json.h"
+#include "operator/controller/refusals.h"
 #include "operator/runtime/event_recorder.h"
 #include "operator/runtime/task_pool.h"
 #include "operator/runtime/work_queue.h"
@@ -167,8 +168,12 @@ class Controller::Impl {
   Result<Requeue> Reconcile(const std::string& key_text) {
     ++reconciles_;
     const JobPtr record = caches_.Job(cluster::ParseKey(key_text));
-    if (!record) return Requeue();  // gone; what it owned is collected by the cluster
+    if (!record) {  // gone; what it owned is collected by the cluster
+      refusals_.Forget(key_text);
+      return Requeue();
+    }
     lifecycle::Input input = Observe(*record);
+    input.refused = refusals_.Of(key_text, record->job.status.attempt);
     Ledger::View view = caches_.View();
     input.surroundings = &view;
     Result<lifecycle::Decision> decision = Decide(*record, input, view);
@@ -185,6 +190,7 @@ class Controller::Impl {
     actions_ += decision->actions.size();
     const Status acted = runner_.Run((*written)->job, decision->actions);
     Tell(*record, decision->events);
+    refusals_.Note(key_text, decision->status.attempt, acted);
     if (!acted) return Fail(acted.error());
     // Pods that were just made are known without the watch: the next step need not wait for it.
     const bool made = std::any_of(decision->actions.begin(), decision->actions.end(), [](const auto& action) {
@@ -297,7 +303,13 @@ class Controller::Impl {
       return Fail(stored.error());
     }
     CountRestarts(record->job.status, status);
-    JobPtr written = std::make_shared<const JobRecord>(MakeJobRecord(*stored));
+    JobPtr written;
+    try {
+      written = std::make_shared<const JobRecord>(MakeJobRecord(*stored));
+    } catch (const std::exception& exception) {  // what was reserved must not stay so
+      caches_.EndWrite(*record, nullptr);
+      return Fail(ErrorCode::kInternal, std::string("the API server's answer to a status write: ") + exception.what());
+    }
     caches_.EndWrite(*record, written);
     return written;
   }
@@ -313,6 +325,7 @@ class Controller::Impl {
   runtime::TaskPool pool_;
   Caches caches_;  // its threads add to the queue
   ActionRunner runner_;
+  Refusals refusals_;
   std::optional<runtime::WorkerPool> workers_;  // its threads use all of the above
   runtime::Metrics::Registration collector_;    // last: a scrape looks at all of the above
 };

@@ -52,6 +52,7 @@ void WatchStart(Context& c) {
     if (c.in.now < deadline) return c.RequeueAt(deadline);
     if (!c.Fresh()) return;
     std::string what = c.s.started ? " not scheduled in time" : " could not be created in time";
+    if (!c.s.started && !c.in.refused.empty()) detail = OneLine(c.in.refused);
     return Undo(c, Plural(static_cast<int64_t>(late.size()), "pod") + what + (detail.empty() ? "" : ": " + detail),
                 late);
   }

@@ -52,6 +52,7 @@ struct Input {
   std::vector<api::PodSnapshot> all_pods;        // of the whole cluster, for the ledger; may include `pods`
   std::vector<placement::Booking> other_claims;  // ClaimsOf every other job
   bool service_exists = false;
+  std::string refused;  // what the API server said when it last refused what this attempt needs; empty: nothing
   // What rank 0 of attempt `progress_attempt` last said of itself; ignored unless that is the live attempt.
   std::optional<api::Progress> progress;
   std::optional<api::CheckpointStatus> checkpoint;

@@ -19,6 +19,11 @@ void CreateMissing(Context& c) {
     c.Act(Action::Kind::kCreatePod, api::PodName(c.job, c.s.attempt, node_rank), "", BuildPod(c.job, node_rank, c.opt));
   }
   c.RequeueAt(*c.s.placing_since + c.opt.gang_deadline);
+  if (c.in.refused.empty()) return;
+  std::string what =
+      "attempt " + std::to_string(c.s.attempt) + ": the API server refuses its pods: " + OneLine(c.in.refused);
+  if (c.s.reason != what) c.Say("Warning", "Refused", what);
+  c.SetPhase(api::Phase::kStarting, what);
 }
 
 // Why the gang may not start on the nodes it claimed; empty: it may. Claims of two operators at once (one of them

@@ -85,6 +85,11 @@ TEST_F(FaultCalls, Invalid422OfAPod) {
   ASSERT_TRUE(proxy_->AwaitCount(kPatience, 1, kCreatePod));
   EXPECT_LE(CallsWithin(Milliseconds(3'000), kCreatePod), 40u);
   EXPECT_FALSE(operator_->LogLines({"spec.containers[0].image"}).empty()) << "the cause is nowhere to be read";
+  // Whoever owns the job does not see that log.
+  AwaitJob("a", [](const json& job) {
+    const std::string reason = job.value("/status/reason"_json_pointer, "");
+    return reason.find("refuses its pods") != reason.npos && reason.find("spec.containers[0].image") != reason.npos;
+  });
   proxy_->Remove("422");
   ExpectRunsToTheEnd("a");
 }

@@ -173,6 +173,25 @@ TEST(Finish, KeepsAPodWhosePhaseComesLaterThanItsExitCodeAndRemovesASidecars) {
   EXPECT_EQ(Scenario::Count(s.Step(), Action::Kind::kDeletePod), 1);
 }
 
+TEST(Start, TellsWhatTheApiServerRefuses) {
+  Scenario s;
+  Decision d;
+  do d = s.Step();
+  while (Scenario::Count(d, Action::Kind::kCreatePod) == 0);
+  s.in.pods.clear();
+  s.in.refused = "pods \"x\" is forbidden: exceeded quota: gpus";
+  d = s.Step();
+  EXPECT_THAT(s.status().reason, HasSubstr("the API server refuses its pods: pods \"x\" is forbidden: exceeded quota"));
+  ASSERT_EQ(d.events.size(), 1u);
+  EXPECT_EQ(d.events[0].reason, "Refused");
+  s.in.pods.clear();
+  EXPECT_TRUE(s.Step().events.empty()) << "said once";
+  s.in.pods.clear();
+  s.in.now += Milliseconds(61'000);
+  s.Step();
+  EXPECT_THAT(s.status().reason, HasSubstr("1 pod could not be created in time: pods \"x\" is forbidden"));
+}
+
 TEST(Failure, APodThatSomeoneDeletedIsToldAsThat) {
   Scenario s;
   s.Start();
