@@ -18,6 +18,9 @@ using nlohmann::json;
 
 namespace {
 
+// A list whose tokens always expire is a failure: the caller backs off, and nobody is held here for ever.
+constexpr int kMaxListRestarts = 5;
+
 Call MakeCall(const char* verb, const char* method, Kind kind, const ObjectKey& key) {
   Call call;
   call.verb = verb;
@@ -124,9 +127,9 @@ Result<cluster::ObjectList> KubeCluster::List(Kind kind, const cluster::ListOpti
   if (options.limit > 0 || !options.from.empty()) return impl_->Page(kind, options, options.limit, options.from);
   // All of it: in pages nevertheless, which are kinder to the server.
   cluster::ObjectList all;
-  while (true) {
+  for (int expired = 0;;) {
     Result<cluster::ObjectList> page = impl_->Page(kind, options, impl_->options.page_size, all.next);
-    if (!page && page.error().code == ErrorCode::kGone && !all.next.empty()) {
+    if (!page && page.error().code == ErrorCode::kGone && !all.next.empty() && ++expired < kMaxListRestarts) {
       all = {};  // the token has expired: from the first page
       continue;
     }
