@@ -100,7 +100,8 @@ uids=$(pods $job '{.metadata.uid}')
 
 identity=$(kubectl get tj $job -o 'jsonpath={.metadata.uid}')
 release uninstall trainyard
-expect "operators left" "" "$(operator_uids)"
+no_operators() { [ -z "$(operator_uids)" ]; }
+await 60 "the operators to be gone" no_operators
 expect "the job after the uninstall" "$identity" "$(kubectl get tj $job -o 'jsonpath={.metadata.uid}')"
 expect "its pods after the uninstall" "$uids" "$(pods $job '{.metadata.uid}')"
 [ -n "$(find "$dir/volumes/checkpoints/$job" -name manifest.json -print -quit)" ] || die "the checkpoints are gone"
