@@ -4,14 +4,12 @@
 //   operator_bench [--json FILE] [--rows pods_8,jobs_100,...] [--pairs 5] [--foreign 10000] [--operator PROGRAM]
 //                  [--operator-flag=--kube-api-qps=0 ...]
 //
-// pods_N             a job of N pods: from its creation until all pods exist, as a watch sees it. Baseline: the same
-// pods
-//                    posted by hand with as many connections, no operator running. Pairs alternate.
-// jobs_N             the same for N jobs of 8 pods each.
-// writes_per_job     the operator's own writes per job until all pods run, without 2 per pod (create, remove the gate)
-// and
-//                    without events, which are printed.
-// killed_30_of_32    from deleting 30 of the 32 running pods of a job until 32 pods of the next attempt run.
+// pods_N           a job of N pods: from its creation until all pods exist, as a watch sees it. Baseline: the same pods
+//                  posted by hand with as many connections, no operator running. Pairs alternate.
+// jobs_N           the same for N jobs of 8 pods each.
+// writes_per_job   own writes per job until all pods run, without 2 per pod (create, remove the gate) and
+//                  without events, which are printed.
+// killed_30_of_32  from deleting 30 of the 32 running pods of a job until 32 pods of the next attempt run.
 // cpu_1000_jobs, rss_1000_jobs, idle_writes_per_minute   of an operator that starts 1,000 jobs beside foreign pods.
 #include <cstdio>
 #include <cstring>
