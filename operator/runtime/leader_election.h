@@ -2,7 +2,7 @@
 // loss it campaigns again in process, and it knows by the clock alone when it must have stopped writing. Whether
 // another holder's lease has expired is judged by how long we have seen the record unchanged, never by the times in it.
 // IsLeader() is true only until `renew_deadline` after the last successful renewal was SENT; another may take over only
-// `lease_duration` after it saw that renewal, so writes end before another's begin.
+// `lease_duration` after it saw that renewal, so no write is begun once another's may begin.
 // Thread-safety: all members from any thread; Start() once. Tick() and Release() are the steps of the thread: for tests
 // that do not Start().
 #pragma once

@@ -173,10 +173,8 @@ for rank in 0 1; do
 done
 run kubectl get tj
 
-if [ -f "$here/chart_upgrade.sh" ]; then
-  title "helm upgrade, rollback and uninstall with a Running job"
-  run bash "$here/chart_upgrade.sh" --dir "$dir" --images "$dir.images"
-fi
+title "helm upgrade, rollback and uninstall with a Running job"
+run bash "$here/chart_upgrade.sh" --dir "$dir" --images "$dir.images"
 
 [ $shell = 0 ] || PATH="$(dirname "$KUBECTL"):$PATH" bash || true
 title "All of it held, in $SECONDS s"
