@@ -25,15 +25,8 @@ ensure_go() {
   proxy=$(printf '%s' "${GOPROXY:-${proxy:-https://proxy.golang.org}}" | tr ',|' '\n\n' | grep -m1 '^https\?://' || true)
   [ -n "$proxy" ] || cannot "Go 1.24 or newer is needed, and GOPROXY names no address to fetch it from"
   part=$(mktemp -d "$target.part.XXXXXX")
-  say "fetching Go $go_version from $proxy"
-  if ! curl -fsSL --retry 3 -o "$part/go.zip" "${proxy%/}/golang.org/toolchain/@v/v0.0.1-go$go_version.linux-amd64.zip"; then
-    rm -rf "$part"
-    cannot "Go 1.24 or newer is needed, and $proxy does not give it"
-  fi
-  if [ "$(sha256sum <"$part/go.zip" | cut -d' ' -f1)" != "$go_sha256" ]; then
-    rm -rf "$part"
-    die "Go $go_version from $proxy is not what it should be (its hash differs): nothing was installed"
-  fi
+  fetch_pinned "Go $go_version" "${proxy%/}/golang.org/toolchain/@v/v0.0.1-go$go_version.linux-amd64.zip" "$go_sha256" \
+    "$part/go.zip"
   python3 - "$part/go.zip" "$part" "golang.org/toolchain@v0.0.1-go$go_version.linux-amd64" <<'PY'
 import os, pathlib, sys, zipfile
 archive, target, prefix = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3]

