@@ -28,7 +28,6 @@ std::optional<placement::GangPlacement> TryPlace(Context& c, const api::PlanStat
   request.nvlink = c.job.spec.gpus.nvlink;
   request.excluded_nodes = c.s.excluded_nodes;
   request.pod_resources = PodResources(plan.per_node, c.job, plan, Frozen(c));
-  request.own_counted_free = true;
   auto placed = placement::Place(c.Yard(), request);
   if (placed) return *placed;
   if (why_not != nullptr && why_not->empty()) *why_not = placed.error().message;

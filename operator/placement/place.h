@@ -15,14 +15,13 @@
 namespace trainyard::placement {
 
 struct GangRequest {
-  std::string job_uid;
+  std::string job_uid;  // what it holds now counts as free: it leaves that before it takes this
   int64_t gpus = 0;
   int64_t per_node = 0;               // GPUs of each pod; divides `gpus`
   std::vector<std::string> products;  // short names; empty: any. One gang never mixes products
   api::NvLink nvlink = api::NvLink::kPreferred;
   std::map<std::string, int64_t> excluded_nodes;  // node -> failures; avoided while anything better fits
   std::map<std::string, int64_t> pod_resources;   // what each pod asks besides GPUs, base units (cpu in milli)
-  bool own_counted_free = false;                  // count what job_uid holds now as free: for a resize
 };
 
 struct GangPlacement {

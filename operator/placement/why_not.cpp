@@ -89,7 +89,6 @@ bool ProductAllowed(const YardNode& node, const std::vector<std::string>& short_
 }
 
 int64_t FreeFor(const YardNode& node, const GangRequest& request) {
-  if (!request.own_counted_free) return node.free;
   auto own = node.used_by_job.find(request.job_uid);
   int64_t used = node.used - (own == node.used_by_job.end() ? 0 : own->second);
   return std::max<int64_t>(0, node.usable - used);
@@ -101,7 +100,7 @@ std::string LackingResource(const YardNode& node, const GangRequest& request) {
     auto free = node.free_resources.find(resource);
     if (free == node.free_resources.end()) return false;  // the node does not account for it
     int64_t mine = 0;
-    if (request.own_counted_free && own != node.resources_by_job.end()) {
+    if (own != node.resources_by_job.end()) {
       if (auto held = own->second.find(resource); held != own->second.end()) mine = held->second;
     }
     return free->second + mine < amount;

@@ -106,10 +106,11 @@ TEST(Place, AvoidsNodesThatFailedWhileAnythingElseFits) {
 
 TEST(Place, CountsItsOwnGpusFreeForAResize) {
   Yard yard = Racks({MakeNode("a", 8)}, {OurPod("me", 1, "a", 4)});
-  EXPECT_FALSE(Place(yard, Want(8, 8)));
-  GangRequest resize = Want(8, 8);
-  resize.own_counted_free = true;
-  EXPECT_TRUE(Place(yard, resize));
+  GangRequest request = Want(8, 8);
+  request.job_uid = "someone else";
+  EXPECT_FALSE(Place(yard, request));
+  request.job_uid = "me";
+  EXPECT_TRUE(Place(yard, request));
 }
 
 TEST(Place, ChecksWhatPodsAskForBesideGpus) {
