@@ -1,0 +1,116 @@
+#include "operator/sizing/memory_at_rest.h"
+
+#include <algorithm>
+
+#include "operator/sizing/memory_tensors.h"
+
+namespace trainyard::sizing {
+namespace {
+
+using Tensor = TensorSums::Tensor;
+
+constexpr int64_t kQuantisationBlock = 256;
+constexpr int64_t kSmallestQuantised = 4096;
+
+double Elements(const MemoryInput& in, const std::vector<Tensor>& tensors, int64_t shards) {
+  double n = 0;
+  VisitHeld(in, tensors, shards, [&](int64_t rows, int64_t row_size, double copies, const Tensor&) {
+    n += static_cast<double>(rows) * static_cast<double>(row_size) * copies;
+  });
+  return n;
+}
+
+// The stated number of parameters where the shape is a stand-in for it; adapters are counted as they are.
+double Scale(const MemoryInput& in, const TensorSums& sums) {
+  return sums.adapters.empty() ? StatedOverCounted(in, sums) : 1;
+}
+
+double Trained(const MemoryInput& in, const TensorSums& sums, int64_t shards) {
+  return Elements(in, sums.Trained(), shards) * Scale(in, sums);
+}
+
+double FrozenBytes(const MemoryInput& in, const TensorSums& sums, int64_t shards) {
+  double bytes = 0;
+  VisitHeld(in, sums.base, shards, [&](int64_t rows, int64_t row_size, double copies, const Tensor& t) {
+    const bool quantised = in.adapter.type == AdapterType::kQLora && t.in_block && t.matrix;
+    bytes += static_cast<double>(rows) * static_cast<double>(row_size) * copies *
+             (quantised ? kNf4Bits / 8 : in.recipe.weights);
+  });
+  return bytes * StatedOverCounted(in, sums);
+}
+
+double EightBitStates(double elements) {
+  if (elements < kSmallestQuantised) return 8 * elements;
+  return 2 * elements + 8 * ((elements + kQuantisationBlock - 1) / kQuantisationBlock);
+}
+
+double OptimizerStates(const MemoryInput& in, const TensorSums& sums, int64_t shards, double trained) {
+  double bytes = 0;
+  switch (in.optimizer) {
+    case Optimizer::kAdamW:
+      return in.recipe.optimizer * trained;
+    case Optimizer::kSgd:
+      return in.momentum ? in.recipe.optimizer / 2 * trained : 0;
+    case Optimizer::kAdamW8bit:
+      VisitHeld(in, sums.Trained(), shards, [&](int64_t rows, int64_t row_size, double copies, const Tensor&) {
+        bytes += EightBitStates(static_cast<double>(rows) * static_cast<double>(row_size)) * copies;
+      });
+      break;
+    case Optimizer::kAdafactor:
+      VisitHeld(in, sums.Trained(), shards, [&](int64_t rows, int64_t row_size, double copies, const Tensor& t) {
+        bytes += 4.0 * static_cast<double>(rows + (t.matrix ? row_size : 0)) * copies;
+      });
+      break;
+  }
+  return bytes * Scale(in, sums);
+}
+
+// All of it, wherever it lives.
+StateBytes State(const MemoryInput& in) {
+  const auto sums = SumsOf(in);
+  const int stage = StageOf(in);
+  const int64_t n = in.ShardRanks();
+  const bool adapted = in.adapter.type != AdapterType::kNone;
+  const double full = Trained(in, *sums, 1);
+  const double shard = stage >= 1 ? Trained(in, *sums, n) : full;
+  StateBytes s;
+  // FSDP holds a shard: the master copy, or where there is none the weights themselves.
+  if (stage < 3) {
+    s.weights = in.recipe.weights * full;
+  } else if (in.recipe.master <= 0) {
+    s.weights = in.recipe.weights * shard;
+  }
+  if (adapted) s.weights += FrozenBytes(in, *sums, stage == 3 ? n : 1);
+  s.gradients = in.recipe.gradients * (stage >= 2 ? shard : full);
+  s.master = in.recipe.master * shard;
+  s.optimizer = OptimizerStates(in, *sums, stage >= 1 ? n : 1, shard);
+  return s;
+}
+
+}  // namespace
+
+double TrainedElements(const MemoryInput& in, int64_t shards) { return Trained(in, *SumsOf(in), shards); }
+
+StateBytes StateOnGpu(const MemoryInput& in) {
+  StateBytes s = State(in);
+  if (in.offload == Offload::kNone) return s;
+  if (in.offload_parameters) s.weights = 0;
+  s.gradients = s.master = s.optimizer = 0;
+  return s;
+}
+
+StateBytes StateOffGpu(const MemoryInput& in) {
+  if (in.offload == Offload::kNone) return {};
+  StateBytes s = State(in);
+  // The host updates its own fp32 copy, also where the GPU's weights are fp32 already.
+  if (s.master == 0) s.master = 4 * TrainedElements(in, StageOf(in) >= 1 ? in.ShardRanks() : 1);
+  if (!in.offload_parameters) s.weights = 0;
+  return s;
+}
+
+double WeightBytes(const MemoryInput& in) { return StateOnGpu(in).weights; }
+double GradientBytes(const MemoryInput& in) { return StateOnGpu(in).gradients; }
+double MasterBytes(const MemoryInput& in) { return StateOnGpu(in).master; }
+double OptimizerBytes(const MemoryInput& in) { return StateOnGpu(in).optimizer; }
+
+}  // namespace trainyard::sizing

@@ -1,0 +1,42 @@
+// Bytes that one GPU holds between two steps: weights, gradients, master copy, optimizer states. P trained parameters,
+// N ranks that share a state. Thread-safety: pure functions.
+#pragma once
+
+#include "operator/sizing/memory_input.h"
+
+namespace trainyard::sizing {
+
+// Bits per weight of NF4 in blocks of 64 with double quantisation: 4, an 8-bit scale per block, and an fp32 one per 256
+// of them: 4 + 8/64 + 32/(64 * 256) = 4.127 (QLoRA, Dettmers et al., 2023, section 3).
+inline constexpr double kNf4Bits = 4 + 8.0 / 64 + 32.0 / (64 * 256);
+
+struct StateBytes {
+  double weights = 0;
+  double gradients = 0;
+  double master = 0;
+  double optimizer = 0;
+  double Total() const { return weights + gradients + master + optimizer; }
+};
+// On the GPU: what is offloaded is not here. The rank with most rows is counted: every tensor is cut into ceil(R / N)
+// rows per rank (FSDP2; ZeRO, section 5).
+StateBytes StateOnGpu(const MemoryInput& in);
+// In host memory or on disk, of one GPU: zero without offload.
+StateBytes StateOffGpu(const MemoryInput& in);
+
+// The terms one by one.
+// Weights as the forward pass reads them: 2 P; with FSDP a shard of them only where no master copy holds it. Frozen
+// weights under adapters: as many bits as the base has, cut by FSDP too.
+double WeightBytes(const MemoryInput& in);
+// Accumulated gradients: 4 P, cut from ZeRO-2 on.
+double GradientBytes(const MemoryInput& in);
+// fp32 copy that the optimizer updates: 4 P, cut from ZeRO-1 on.
+double MasterBytes(const MemoryInput& in);
+// States of the optimizer, cut from ZeRO-1 on: AdamW 8 P; 8-bit AdamW 2 P and two fp32 scales per block of 256, tensors
+// under 4,096 numbers in 32 bits (Dettmers et al., 2022; bitsandbytes); Adafactor 4 (rows + columns) per matrix and 4
+// per number of a vector, every rank with all columns (Shazeer and Stern, 2018); SGD 4 P with momentum.
+double OptimizerBytes(const MemoryInput& in);
+
+// Numbers that one GPU trains when they are cut over `shards` ranks; 1: all of them.
+double TrainedElements(const MemoryInput& in, int64_t shards);
+
+}  // namespace trainyard::sizing

@@ -1,0 +1,40 @@
+// Bytes that one GPU holds only while a step runs: activations, logits, gathered weights, gradients on their way.
+// Symbols, as in docs/sizing.md: P_b parameters of a block, P_r of the root, L layers, b micro batch, s sequence, h
+// hidden, f FFN width, a heads, e bytes of a computed number, N ranks. Thread-safety: pure functions.
+#pragma once
+
+#include "operator/sizing/memory_input.h"
+
+namespace trainyard::sizing {
+
+// c without checkpointing: saved bytes / (e s b h). With κ = kv heads / heads and r = f / h: plain eager SwiGLU blocks
+// 10 + 2κ + 4r, fused ones 6 + 2κ + 3r, GPT-2 without dropout 7 + 2r (operand lists of the operations).
+double SavedFactor(const ModelShape& shape, Kernels kernels);
+// A_1 = c e s b h, one block without checkpointing. Without flash attention 2.5 e a s² b more for the scores, their
+// softmax and its mask (Korthikanti et al., 2022, section 4: 5 a s² b bytes at e = 2).
+double LayerActivationBytes(const MemoryInput& in);
+// All blocks, under the checkpointing asked for. Tensor parallelism with sequence parallelism divides it (Korthikanti
+// et al., section 4.2); a pipeline holds as many micro batches as it has stages (Narayanan et al., 2021, section 2.2).
+double ActivationBytes(const MemoryInput& in);
+// q s b V / chunks. In a pipeline, what the last stage needs beyond the micro batches that the first one holds.
+double LogitBytes(const MemoryInput& in);
+
+// Unsharded weights beyond WeightBytes: FSDP e P_r + u e P_b; parameters in host memory e P_r + 2 e P_b; QLoRA one
+// matrix in BF16 while it is used.
+double GatheredBytes(const MemoryInput& in);
+// Gradients on their way through a reduction or to host memory: 2 rho P_b + rho P_r; with replicas of shards (HSDP)
+// 2 rho P_b / N more, which travel between the replicas.
+double ReduceBytes(const MemoryInput& in);
+// What the last backward moment needs beyond the forward peak: max(0, A_1 + 2 e P_b + e P_r - activations - logits).
+double BackwardExtraBytes(const MemoryInput& in);
+double BufferBytes(const MemoryInput& in);  // gathered + reduce + backward extra
+
+// Share of a step in which a pipeline stage waits: (p - 1) / (m + p - 1) with m micro batches (Huang et al., GPipe,
+// 2019, section 2.3; the same for one forward one backward).
+double PipelineBubble(int64_t stages, int64_t micro_batches);
+
+// Peak of the allocated bytes (what an allocator calls "max allocated"), fragmentation and driver excluded: the larger
+// of the end of forward and the end of backward.
+double AllocatedPeakBytes(const MemoryInput& in);
+
+}  // namespace trainyard::sizing
