@@ -4,67 +4,22 @@
 #include <cctype>
 #include <cstddef>
 #include <numeric>
+#include <set>
 #include <utility>
+
+#include "operator/api/yaml.h"
+#include "operator/sizing/gpu_catalogue_rows.h"
+#include "operator/sizing/gpu_catalogue_text.h"
 
 namespace trainyard::sizing {
 namespace {
 
-constexpr double kPcie4 = 32;  // GB/s per direction, x16, as commonly rounded
-constexpr double kPcie5 = 64;
-constexpr double kPcie6 = 128;
+using nlohmann::json;
 
-// Usual servers: one network port per GPU of 400 Gb/s (Hopper and later), 200 Gb/s (A100), or 100 Gb/s per node of 8.
-constexpr double kNic400 = 50;
-constexpr double kNic200 = 25;
-constexpr double kNicShared = 12.5 / 8;
+constexpr size_t kMostProducts = 1000;
+constexpr size_t kMostCurrencyLetters = 16;
 
-std::vector<GpuProduct> Build() {
-  // clang-format off
-  // name, aliases, MiB, bf16 TFLOP/s, HBM GB/s, NVLink GB/s, generation, PCIe generation, GB/s, GPUs per node, MFU, NIC, link
-  return {
-      {"RTX-3090", {"NVIDIA-GeForce-RTX-3090", "GeForce-RTX-3090", "nvidia-rtx-3090"},
-       24576, 71, 936, 112.5, 3, 4, kPcie4, 8, 0.30, kNicShared, Link::kNvlinkBridge},
-      {"RTX-4090", {"NVIDIA-GeForce-RTX-4090", "GeForce-RTX-4090", "nvidia-rtx-4090"},
-       24564, 165.2, 1008, 0, 0, 4, kPcie4, 8, 0.30, kNicShared, Link::kPcieNoPeer},
-      {"RTX-5090", {"NVIDIA-GeForce-RTX-5090", "GeForce-RTX-5090", "nvidia-rtx-5090"},
-       32607, 209.5, 1792, 0, 0, 5, kPcie5, 8, 0.30, kNicShared, Link::kPcieNoPeer},
-      {"L4", {"NVIDIA-L4", "nvidia-l4"}, 23034, 121, 300, 0, 0, 4, kPcie4, 8, 0.30, kNicShared, Link::kPcie},
-      {"L40S", {"NVIDIA-L40S", "nvidia-l40s"}, 46068, 362, 864, 0, 0, 4, kPcie4, 8, 0.30, kNicShared, Link::kPcie},
-      // The A10G of one cloud reaches about half of the arithmetic; its memory is the same.
-      {"A10", {"NVIDIA-A10", "NVIDIA-A10G", "A10G", "nvidia-a10g"},
-       23028, 125, 600, 0, 0, 4, kPcie4, 8, 0.30, kNicShared, Link::kPcie},
-      {"A30", {"NVIDIA-A30"}, 24576, 165, 933, 200, 3, 4, kPcie4, 8, 0.50, kNicShared, Link::kNvlinkBridge},
-      {"A100-40GB-SXM", {"NVIDIA-A100-SXM4-40GB", "A100-SXM4-40GB", "nvidia-tesla-a100", "A100-40GB"},
-       40960, 312, 1555, 600, 3, 4, kPcie4, 8, 0.50, kNic200, Link::kNvswitch},
-      {"A100-40GB-PCIe", {"NVIDIA-A100-PCIE-40GB", "A100-PCIE-40GB"},
-       40960, 312, 1555, 600, 3, 4, kPcie4, 8, 0.50, kNicShared, Link::kNvlinkBridge},
-      {"A100-80GB-SXM", {"NVIDIA-A100-SXM4-80GB", "A100-SXM4-80GB", "nvidia-a100-80gb", "A100-80GB", "A100-SXM", "A100"},
-       81920, 312, 2039, 600, 3, 4, kPcie4, 8, 0.50, kNic200, Link::kNvswitch},
-      {"A100-80GB-PCIe", {"NVIDIA-A100-80GB-PCIe", "A100-PCIe"},
-       81920, 312, 1935, 600, 3, 4, kPcie4, 8, 0.50, kNicShared, Link::kNvlinkBridge},
-      {"H100-SXM", {"NVIDIA-H100-80GB-HBM3", "H100-SXM5-80GB", "H100-80GB-HBM3", "nvidia-h100-80gb", "nvidia-h100-mega-80gb",
-                    "H100-SXM5", "H100"},
-       81559, 989, 3350, 900, 4, 5, kPcie5, 8, 0.40, kNic400, Link::kNvswitch},
-      {"H100-PCIe", {"NVIDIA-H100-PCIe"}, 81559, 756, 2000, 600, 4, 5, kPcie5, 8, 0.40, kNicShared, Link::kNvlinkBridge},
-      {"H100-NVL", {"NVIDIA-H100-NVL"}, 95830, 835, 3900, 600, 4, 5, kPcie5, 8, 0.40, kNicShared, Link::kNvlinkBridge},
-      {"H200-SXM", {"NVIDIA-H200", "nvidia-h200-141gb", "H200-SXM5", "H200"},
-       143771, 989, 4800, 900, 4, 5, kPcie5, 8, 0.40, kNic400, Link::kNvswitch},
-      {"H200-NVL", {"NVIDIA-H200-NVL"}, 143771, 835, 4800, 900, 4, 5, kPcie5, 8, 0.40, kNicShared, Link::kNvlinkBridge},
-      {"B200", {"NVIDIA-B200", "nvidia-b200", "B200-SXM"},
-       183359, 2250, 8000, 1800, 5, 5, kPcie5, 8, 0.35, kNic400, Link::kNvswitch},
-      {"GB200", {"NVIDIA-GB200", "nvidia-gb200"},
-       189471, 2500, 8000, 1800, 5, 5, kPcie5, 4, 0.35, kNic400, Link::kNvlinkRack},
-      {"B300", {"NVIDIA-B300-SXM6-AC", "nvidia-b300", "B300-SXM"},
-       275040, 2250, 8000, 1800, 5, 6, kPcie6, 8, 0.35, kNic400, Link::kNvswitch},
-      // No label value of this memory has been seen in public: 288 GB nominal, as the B300 reports of its own.
-      {"GB300", {"NVIDIA-GB300", "NVIDIA-GB300-288GB-HBM3e", "nvidia-gb300"},
-       275040, 2500, 8000, 1800, 5, 6, kPcie6, 4, 0.35, kNic400, Link::kNvlinkRack},
-      {"MI300X", {"AMD_Instinct_MI300X_OAM", "AMD-Instinct-MI300X-OAM", "AMD-Instinct-MI300X"},
-       196096, 1307, 5300, 896, 0, 5, kPcie5, 8, 0.30, kNic400, Link::kXgmi},
-      {kSimulatedProduct, {kSimulatedLabelValue}, 2048, 0, 0, 0, 0, 0, 0, 8, 0.40, 0, Link::kProcess},
-  };
-  // clang-format on
-}
+tl::unexpected<Error> Bad(const std::string& what) { return Fail(ErrorCode::kInvalidArgument, what); }
 
 std::string Lower(std::string_view text) {
   std::string out(text);
@@ -94,31 +49,132 @@ size_t CommonPrefix(std::string_view a, std::string_view b) {
   return n;
 }
 
-}  // namespace
-
-const std::vector<GpuProduct>& Catalogue() {
-  static const std::vector<GpuProduct> kProducts = Build();
-  return kProducts;
+GpuProduct SimulatedProduct() {
+  GpuProduct p;
+  p.name = kSimulatedProduct;
+  p.aliases = {kSimulatedLabelValue};
+  p.memory_mib = 2048;
+  p.pcie_generation = 0;
+  p.pcie_gbps = 0;
+  p.nic_gbps = 0;
+  p.link = Link::kProcess;
+  return p;
 }
 
-const GpuProduct* FindProduct(std::string_view name) {
-  const std::string wanted = Lower(name);
-  for (const GpuProduct& p : Catalogue()) {
-    if (Lower(p.name) == wanted) return &p;
-  }
-  for (const GpuProduct& p : Catalogue()) {
-    for (const std::string& alias : p.aliases) {
-      if (Lower(alias) == wanted) return &p;
+// What the keys beside the products say.
+struct Head {
+  bool replace = false;
+  std::optional<std::string> currency;
+  const json* products = nullptr;
+};
+
+Result<Head> ReadHead(const json& document) {
+  if (!document.is_object()) return Bad("not a map with the key 'products'");
+  Head head;
+  for (const auto& [key, value] : document.items()) {
+    if (key == "products") {
+      if (!value.is_array()) return Bad("products: not a list");
+      head.products = &value;
+    } else if (key == "replace") {
+      if (!value.is_boolean()) return Bad("replace: neither true nor false");
+      head.replace = value.get<bool>();
+    } else if (key == "currency") {
+      if (!value.is_string() || value.get_ref<const std::string&>().size() > kMostCurrencyLetters) {
+        return Bad("currency: not a text of at most " + std::to_string(kMostCurrencyLetters) + " letters");
+      }
+      head.currency = value.get<std::string>();
+    } else {
+      return Bad("'" + key.substr(0, 60) + "' is no key of a catalogue; the keys are currency, replace and products");
     }
   }
-  return nullptr;
+  if (head.products == nullptr) return Bad("the key 'products' is missing");
+  if (head.products->size() > kMostProducts) return Bad("more than " + std::to_string(kMostProducts) + " products");
+  if (head.replace && head.products->empty()) return Bad("replace: true without a product leaves nothing to plan with");
+  return head;
 }
 
-std::vector<std::string> NearestProducts(std::string_view name, size_t limit) {
+}  // namespace
+
+const std::shared_ptr<const Catalogue>& Catalogue::Default() {
+  // A file that does not read ends the program here; the tests of this room keep it from being committed.
+  static const auto kDefault =
+      std::make_shared<const Catalogue>(FromYaml(kGpuCatalogueYaml, "gpu_catalogue.yaml").value());
+  return kDefault;
+}
+
+Result<Catalogue> Catalogue::FromYaml(std::string_view text, std::string_view source_name) {
+  auto documents = api::LoadYaml(text, source_name);
+  if (!documents) return Fail(documents.error());
+  if (documents->size() != 1) {
+    return Bad(std::string(source_name) + ": " + std::to_string(documents->size()) +
+               " YAML documents; a GPU catalogue is one");
+  }
+  auto catalogue = FromJson(documents->front());
+  if (!catalogue) return Fail(catalogue.error().Wrap(source_name));
+  return catalogue;
+}
+
+Result<Catalogue> Catalogue::FromJson(const json& document) {
+  const auto head = ReadHead(document);
+  if (!head) return Fail(head.error());
+  std::vector<GpuProduct> products;
+  const Catalogue* known = head->replace ? nullptr : Default().get();
+  if (known != nullptr) {
+    products = known->products_;
+    products.pop_back();  // the simulated one
+  }
+  std::set<std::string> seen;
+  for (size_t i = 0; i < head->products->size(); ++i) {
+    const json& row = (*head->products)[i];
+    const std::string place = "products[" + std::to_string(i) + "]";
+    const auto name = RowName(row);
+    if (!name) return Fail(name.error().Wrap(place));
+    const GpuProduct* old = known != nullptr ? known->Find(*name) : nullptr;
+    const std::string named = place + " (" + *name + ")";
+    if (Lower(*name) == Lower(kSimulatedProduct) || (old != nullptr && old->Simulated())) {
+      return Bad(named + ": the simulated product cannot be changed");
+    }
+    if (!seen.insert(Lower(old != nullptr ? old->name : *name)).second) {
+      return Bad(named + ": an earlier row is about the same product");
+    }
+    if (old == nullptr) products.push_back({.name = *name});
+    GpuProduct& product = old != nullptr ? products[static_cast<size_t>(old - known->products_.data())]  //
+                                         : products.back();
+    if (Status status = ApplyRow(row, old == nullptr, product); !status) return Fail(status.error().Wrap(named));
+  }
+  return Make(std::move(products), head->currency.value_or(""));
+}
+
+Result<Catalogue> Catalogue::Make(std::vector<GpuProduct> products, std::string currency) {
+  Catalogue catalogue;
+  catalogue.products_ = std::move(products);
+  catalogue.products_.push_back(SimulatedProduct());
+  catalogue.currency_ = std::move(currency);
+  for (size_t i = 0; i < catalogue.products_.size(); ++i) {
+    GpuProduct& product = catalogue.products_[i];
+    if (product.price_per_hour) product.currency = catalogue.currency_;
+    std::vector<std::string> names = product.aliases;
+    names.push_back(product.name);
+    for (const std::string& name : names) {
+      const auto [at, added] = catalogue.index_.emplace(Lower(name), i);
+      if (added || at->second == i) continue;
+      return Bad("products: '" + name + "' names both " + catalogue.products_[at->second].name + " and " +
+                 product.name);
+    }
+  }
+  return catalogue;
+}
+
+const GpuProduct* Catalogue::Find(std::string_view name) const {
+  const auto at = index_.find(Lower(name));
+  return at == index_.end() ? nullptr : &products_[at->second];
+}
+
+std::vector<std::string> Catalogue::Nearest(std::string_view name, size_t limit) const {
   const std::string wanted = Lower(name.substr(0, 64));
   // Names that begin alike come first (H100 for "H100-SXM4"), then those that differ in the fewest letters.
   std::vector<std::pair<std::ptrdiff_t, std::string>> ranked;
-  for (const GpuProduct& p : Catalogue()) {
+  for (const GpuProduct& p : products_) {
     if (p.Simulated()) continue;
     const std::string own = Lower(p.name);
     ranked.emplace_back(
@@ -131,12 +187,26 @@ std::vector<std::string> NearestProducts(std::string_view name, size_t limit) {
   return out;
 }
 
-Result<const GpuProduct*> RequireProduct(std::string_view name) {
-  if (const GpuProduct* product = FindProduct(name)) return product;
+Result<const GpuProduct*> Catalogue::Require(std::string_view name) const {
+  if (const GpuProduct* product = Find(name)) return product;
   std::string near;
-  for (const std::string& candidate : NearestProducts(name, 3)) near += (near.empty() ? "" : ", ") + candidate;
-  return Fail(ErrorCode::kInvalidArgument,
-              "'" + std::string(name.substr(0, 64)) + "' is no known GPU product; the nearest names are " + near);
+  for (const std::string& candidate : Nearest(name, 3)) near += (near.empty() ? "" : ", ") + candidate;
+  return Bad("'" + std::string(name.substr(0, 64)) + "' is no known GPU product; the nearest names are " + near);
+}
+
+std::vector<LinkRate> LinksOf(const GpuProduct& product) {
+  std::vector<LinkRate> links;
+  if (product.Simulated()) return links;
+  if (product.nvlink_gbps > 0) {
+    std::string name = product.link == Link::kXgmi ? "Infinity Fabric" : "NVLink";
+    if (product.nvlink_generation > 0) name += " " + std::to_string(product.nvlink_generation);
+    if (!product.nvlink_form.empty()) name += ", " + product.nvlink_form;
+    links.push_back({name, product.nvlink_gbps, product.nvlink_gbps / 2});
+  }
+  links.push_back(
+      {"PCIe " + std::to_string(product.pcie_generation) + " x16", 2 * product.pcie_gbps, product.pcie_gbps});
+  links.push_back({"network", 2 * product.nic_gbps, product.nic_gbps});
+  return links;
 }
 
 }  // namespace trainyard::sizing

@@ -170,7 +170,7 @@ Result<Plan> MakePlan(const PlanRequest& asked) {
   plan.request = asked;
   PlanRequest& request = plan.request;
   if (request.supply.empty()) {
-    for (const GpuProduct& p : Catalogue()) {
+    for (const GpuProduct& p : Catalogue::Default()->products()) {
       if (!p.Simulated()) request.supply.push_back({.product = p.name});
     }
   }

@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 
 TEST(GpuCatalogue, ListsEveryShortNameOnce) {
   std::vector<std::string> names;
-  for (const GpuProduct& p : Catalogue()) names.push_back(p.name);
+  for (const GpuProduct& p : Catalogue::Default()->products()) names.push_back(p.name);
   EXPECT_THAT(names,
               ElementsAre("RTX-3090", "RTX-4090", "RTX-5090", "L4", "L40S", "A10", "A30", "A100-40GB-SXM",
                           "A100-40GB-PCIe", "A100-80GB-SXM", "A100-80GB-PCIe", "H100-SXM", "H100-PCIe", "H100-NVL",
@@ -26,7 +26,7 @@ TEST(GpuCatalogue, ListsEveryShortNameOnce) {
 
 TEST(GpuCatalogue, NoNameMeansTwoProducts) {
   std::set<std::string> seen;
-  for (const GpuProduct& p : Catalogue()) {
+  for (const GpuProduct& p : Catalogue::Default()->products()) {
     std::set<std::string> own = {p.name};
     own.insert(p.aliases.begin(), p.aliases.end());
     std::set<std::string> lower;
@@ -57,37 +57,63 @@ TEST(GpuCatalogue, FindsProductsByLabelValue) {
                                                         {"trainyard-simulated", "Simulated"},
                                                         {"h100-sxm", "H100-SXM"}};
   for (const auto& [label, name] : labels) {
-    const GpuProduct* product = FindProduct(label);
+    const GpuProduct* product = Catalogue::Default()->Find(label);
     ASSERT_NE(product, nullptr) << label;
     EXPECT_EQ(product->name, name) << label;
   }
 }
 
 TEST(GpuCatalogue, SharedAndSlicedGpusAreNoProducts) {
-  EXPECT_EQ(FindProduct("NVIDIA-H100-80GB-HBM3-SHARED"), nullptr);
-  EXPECT_EQ(FindProduct("NVIDIA-A100-SXM4-80GB-MIG-1g.10gb"), nullptr);
-  EXPECT_EQ(FindProduct(""), nullptr);
+  EXPECT_EQ(Catalogue::Default()->Find("NVIDIA-H100-80GB-HBM3-SHARED"), nullptr);
+  EXPECT_EQ(Catalogue::Default()->Find("NVIDIA-A100-SXM4-80GB-MIG-1g.10gb"), nullptr);
+  EXPECT_EQ(Catalogue::Default()->Find(""), nullptr);
 }
 
 TEST(GpuCatalogue, UnknownProductsGetTheNearestNames) {
-  auto product = RequireProduct("H100-SXM4");
+  auto product = Catalogue::Default()->Require("H100-SXM4");
   ASSERT_FALSE(product);
   EXPECT_EQ(product.error().code, ErrorCode::kInvalidArgument);
   EXPECT_THAT(product.error().message,
               HasSubstr("'H100-SXM4' is no known GPU product; the nearest names are H100-SXM"));
-  EXPECT_EQ(NearestProducts("rtx4090", 1), std::vector<std::string>{"RTX-4090"});
-  EXPECT_EQ(NearestProducts("A100-80-SXM", 1), std::vector<std::string>{"A100-80GB-SXM"});
-  EXPECT_EQ(NearestProducts("MI300", 1), std::vector<std::string>{"MI300X"});
+  EXPECT_EQ(Catalogue::Default()->Nearest("rtx4090", 1), std::vector<std::string>{"RTX-4090"});
+  EXPECT_EQ(Catalogue::Default()->Nearest("A100-80-SXM", 1), std::vector<std::string>{"A100-80GB-SXM"});
+  EXPECT_EQ(Catalogue::Default()->Nearest("MI300", 1), std::vector<std::string>{"MI300X"});
 }
 
 TEST(GpuCatalogue, LinksAreAsTheReferenceStatesThem) {
-  EXPECT_EQ(FindProduct("H100-SXM")->nvlink_gbps, 900);       // both directions
-  EXPECT_EQ(FindProduct("A100-80GB-SXM")->nvlink_gbps, 600);  // both directions
-  EXPECT_EQ(FindProduct("L40S")->pcie_gbps, 32);              // per direction
-  EXPECT_EQ(FindProduct("H100-PCIe")->pcie_gbps, 64);         // per direction
-  EXPECT_TRUE(FindProduct("H100-SXM")->HasNvlinkInNode());
-  EXPECT_FALSE(FindProduct("H100-PCIe")->HasNvlinkInNode());
-  EXPECT_FALSE(FindProduct("RTX-4090")->HasNvlinkInNode());
+  EXPECT_EQ(Catalogue::Default()->Find("H100-SXM")->nvlink_gbps, 900);       // both directions
+  EXPECT_EQ(Catalogue::Default()->Find("A100-80GB-SXM")->nvlink_gbps, 600);  // both directions
+  EXPECT_EQ(Catalogue::Default()->Find("L40S")->pcie_gbps, 32);              // per direction
+  EXPECT_EQ(Catalogue::Default()->Find("H100-PCIe")->pcie_gbps, 64);         // per direction
+  EXPECT_TRUE(Catalogue::Default()->Find("H100-SXM")->HasNvlinkInNode());
+  EXPECT_FALSE(Catalogue::Default()->Find("H100-PCIe")->HasNvlinkInNode());
+  EXPECT_FALSE(Catalogue::Default()->Find("RTX-4090")->HasNvlinkInNode());
+}
+
+TEST(GpuCatalogue, LinksHaveBothFigures) {
+  auto links = LinksOf(*Catalogue::Default()->Find("H100-SXM"));
+  ASSERT_EQ(links.size(), 3u);
+  EXPECT_EQ(links[0].name, "NVLink 4, NVSwitch");
+  EXPECT_EQ(links[0].both_directions, 900);
+  EXPECT_EQ(links[0].per_direction, 450);
+  EXPECT_EQ(links[1].name, "PCIe 5 x16");
+  EXPECT_EQ(links[1].both_directions, 128);
+  EXPECT_EQ(links[1].per_direction, 64);
+  EXPECT_EQ(links[2].name, "network");
+  EXPECT_EQ(links[2].per_direction, 50);
+  links = LinksOf(*Catalogue::Default()->Find("RTX-4090"));
+  ASSERT_EQ(links.size(), 2u);
+  EXPECT_EQ(links[0].name, "PCIe 4 x16");
+  EXPECT_EQ(LinksOf(*Catalogue::Default()->Find("MI300X"))[0].name, "Infinity Fabric, full mesh of 8");
+  EXPECT_TRUE(LinksOf(*Catalogue::Default()->Find(kSimulatedProduct)).empty());
+}
+
+TEST(GpuCatalogue, NoPriceIsCompiledIn) {
+  EXPECT_EQ(Catalogue::Default()->currency(), "");
+  for (const GpuProduct& p : Catalogue::Default()->products()) {
+    EXPECT_FALSE(p.price_per_hour) << p.name;
+    EXPECT_EQ(p.driver_reserve, 0.05) << p.name;
+  }
 }
 
 // The table of docs/sizing.md, row by row.
@@ -96,7 +122,7 @@ TEST(GpuCatalogue, DocumentationHasTheSameFigures) {
   ASSERT_TRUE(in);
   std::ostringstream text;
   text << in.rdbuf();
-  for (const GpuProduct& p : Catalogue()) {
+  for (const GpuProduct& p : Catalogue::Default()->products()) {
     if (p.Simulated()) continue;
     std::ostringstream row;
     row << "| " << p.name << " | " << p.memory_mib << " | " << p.bf16_tflops << " | " << p.hbm_gbps << " | ";

@@ -166,7 +166,7 @@ TEST(Plan, WithoutAProductEveryRealOneIsShownAtItsSmallestCount) {
   r.supply.clear();
   auto plan = MakePlan(r);
   ASSERT_TRUE(plan) << plan.error().message;
-  EXPECT_EQ(plan->minimums.size(), Catalogue().size() - 1);
+  EXPECT_EQ(plan->minimums.size(), Catalogue::Default()->products().size() - 1);
   EXPECT_EQ(plan->minimum_full, 1);
   for (const PlanOption& o : plan->options) EXPECT_TRUE(o.fits) << o.product;
 }
