@@ -13,6 +13,7 @@
 #include <CLI/CLI.hpp>
 
 #include "operator/base/quantity.h"
+#include "operator/http/transport.h"
 #include "operator/logging.h"
 #include "operator/manager.h"
 
@@ -198,4 +199,7 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace trainyard
 
-int main(int argc, char** argv) { return trainyard::Main(argc, argv); }
+int main(int argc, char** argv) {
+  trainyard::http::LoadSystemAuthoritiesOnce();
+  return trainyard::Main(argc, argv);
+}

@@ -63,6 +63,13 @@ class Transport {
   virtual Result<std::unique_ptr<Stream>> Open(const Request& request);
 };
 
+// OpenSSL loads the system's certificate authorities anew for every connection that the library below opens, some 40 ms
+// of CPU on an ordinary machine, even where an authority of our own is all that is trusted. After this call that
+// happens once in the life of the process, and only when a transport trusts the system. Changes the environment
+// (SSL_CERT_FILE, SSL_CERT_DIR; their values are kept): to be called at the start of a program, before its threads.
+// Further calls do nothing.
+void LoadSystemAuthoritiesOnce();
+
 // Transport over cpprestsdk, the only door to it. Not for URLs of strangers: a malformed chunk in a response aborts the
 // process inside that library.
 std::unique_ptr<Transport> NewCpprestTransport(TransportOptions options = {});
