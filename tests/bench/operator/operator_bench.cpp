@@ -1,8 +1,8 @@
 // The operator on a real API server (etcd, API server, scheduler, controller manager of 1.34) with simulated nodes
 // (KWOK), as a process with the chart's default flags.
 //
-//   operator_bench [--json FILE] [--rows pods_8,jobs_100,...] [--pairs 5] [--foreign 10000] [--operator PROGRAM]
-//                  [--operator-flag=--kube-api-qps=0 ...]
+//   operator_bench [--json FILE] [--rows pods_8,jobs_100,...] [--pairs 5] [--thousand-pairs 3] [--foreign 10000]
+//                  [--operator PROGRAM] [--operator-flag=--kube-api-qps=0 ...]
 //
 // pods_N           a job of N pods: from its creation until all pods exist, as a watch sees it. Baseline: the same pods
 //                  posted by hand with as many connections, no operator running. Pairs alternate.
@@ -19,6 +19,7 @@
 #include <thread>
 #include <vector>
 
+#include "operator/http/transport.h"
 #include "tests/bench/operator/pod_watch.h"
 #include "tests/bench/operator/scene.h"
 #include "tests/bench/report.h"
@@ -36,7 +37,7 @@ struct Options {
   std::set<std::string> rows = {"pods_8",         "pods_64",        "pods_512",      "jobs_100",
                                 "jobs_1000",      "cpu_1000_jobs",  "rss_1000_jobs", "idle_writes_per_minute",
                                 "writes_per_job", "killed_30_of_32"};
-  int pairs = 5, foreign = 10000;
+  int pairs = 5, thousand_pairs = 3, foreign = 10000;
   std::vector<std::string> operator_flags;
 };
 
@@ -76,17 +77,21 @@ class Bench {
   // Alternating pairs: bare pods with no operator, then jobs with one.
   void Creation(const std::string& name, int jobs, int pods, int pairs, double target) {
     std::printf("%s: %d x %d pods, %d pairs\n", name.c_str(), jobs, pods, pairs);
-    std::vector<double> measured, bare;
+    std::vector<double> measured, bare, running, bare_running;
     Times times;
     if (template_.empty()) WarmUp();
     for (int i = 0; i < pairs; ++i) {
       bare.push_back(Bare(jobs * pods));
+      bare_running.push_back(BareRunning(jobs * pods));
       auto process = Must(scene_.StartOperator(), "operator");
       times = RunJobs(*process, jobs, pods);
-      measured.push_back(times.exist);
+      measured.push_back(times.exist), running.push_back(times.running);
       std::printf(
-          "  pair %d: bare %.2f s; operator: exist %.2f, un-gated %.2f, bound %.2f, running %.2f s; ratio %.2f\n",
-          i + 1, bare.back(), times.exist, times.ungated, times.bound, times.running, times.exist / bare.back());
+          "  pair %d: bare exist %.2f, running %.2f s; operator: exist %.2f, un-gated %.2f, bound %.2f, running %.2f "
+          "s; "
+          "ratio %.2f, running %.2f\n",
+          i + 1, bare.back(), bare_running.back(), times.exist, times.ungated, times.bound, times.running,
+          times.exist / bare.back(), times.running / bare_running.back());
       std::fflush(stdout);
       if (jobs == 100) CountWrites(*process, jobs, jobs * pods);
       Must(scene_.Clear(), "clearing");
@@ -94,6 +99,7 @@ class Bench {
     rows.push_back(FromPairs(name, "s", measured, "bare_pods", bare, "lower", target));
     rows.push_back(Plain(name + "_ungated", times.ungated, 0, "s", 0));
     rows.push_back(Plain(name + "_bound", times.bound, 0, "s", 0));
+    rows.push_back(FromPairs(name + "_running", "s", running, "bare_pods_running", bare_running, "lower", 0));
   }
 
   void Killed() {
@@ -123,58 +129,38 @@ class Bench {
     rows.push_back(Plain("killed_30_of_32", Median(seconds), Spread(seconds), "s", 2.0));
   }
 
-  // 1,000 jobs beside pods of others: creation, and what the operator takes for it.
+  // 1,000 jobs beside pods of others: creation against bare pods beside the same, and what the operator takes for it.
   void Thousand() {
     constexpr int kJobs = 1000, kPods = 8;
     if (template_.empty()) WarmUp();
-    std::printf("jobs_1000: bare pods\n");
+    std::printf("jobs_1000: %d x %d pods beside %d foreign ones, %d pairs\n", kJobs, kPods, options_.foreign,
+                options_.thousand_pairs);
     std::fflush(stdout);
-    const double bare = Bare(kJobs * kPods);
-    std::printf("  bare %.1f s; now %d foreign pods\n", bare, options_.foreign);
-    std::fflush(stdout);
-    std::vector<json> foreign;
-    for (int i = 0; i < options_.foreign; ++i) {
-      char node[32];
-      std::snprintf(node, sizeof(node), "sim-%04d", i % 1000);
-      foreign.push_back({{"apiVersion", "v1"},
-                         {"kind", "Pod"},
-                         {"metadata", {{"name", "foreign-" + std::to_string(i)}, {"namespace", "default"}}},
-                         {"spec",
-                          {{"nodeName", node},
-                           {"containers",
-                            {{{"name", "web"},
-                              {"image", "registry.example.com/web:1"},
-                              {"resources", {{"requests", {{"cpu", "100m"}, {"memory", "128Mi"}}}}}}}}}}});
+    Must(scene_.Create(Kind::kPod, ForeignPods(options_.foreign)), "foreign pods");
+    std::vector<double> measured, bare, ungated, bound, cpu, rss, idle;
+    for (int i = 0; i < options_.thousand_pairs; ++i) {
+      bare.push_back(Bare(kJobs * kPods));
+      auto process = Must(scene_.StartOperator(), "operator");
+      const Times times = RunJobs(*process, kJobs, kPods);
+      measured.push_back(times.exist), ungated.push_back(times.ungated), bound.push_back(times.bound);
+      cpu.push_back(process->CpuSeconds()), rss.push_back(process->PeakRssMegabytes());
+      std::printf(
+          "  pair %d: bare %.1f s; operator: exist %.1f, un-gated %.1f, bound %.1f, running %.1f s; ratio %.2f; CPU "
+          "%.1f "
+          "s, peak RSS %.0f MB\n",
+          i + 1, bare.back(), times.exist, times.ungated, times.bound, times.running, times.exist / bare.back(),
+          cpu.back(), rss.back());
+      std::fflush(stdout);
+      if (!Wants("writes_per_job") || !Wants("jobs_100")) CountWrites(*process, kJobs, kJobs * kPods);
+      if (Wants("idle_writes_per_minute")) idle.push_back(IdleWrites(*process));
+      Must(scene_.Clear(), "clearing");
     }
-    Must(scene_.Create(Kind::kPod, foreign), "foreign pods");
-    auto process = Must(scene_.StartOperator(), "operator");
-    const Times times = RunJobs(*process, kJobs, kPods);
-    std::printf("  operator: exist %.1f, un-gated %.1f, bound %.1f, running %.1f s; ratio %.2f\n", times.exist,
-                times.ungated, times.bound, times.running, times.exist / bare);
-    const double cpu = process->CpuSeconds(), rss = process->PeakRssMegabytes();
-    if (!Wants("writes_per_job") || !Wants("jobs_100")) CountWrites(*process, kJobs, kJobs * kPods);
-    rows.push_back(FromPairs("jobs_1000", "s", {times.exist}, "bare_pods", {bare}, "lower", 2.0));
-    rows.push_back(Plain("jobs_1000_ungated", times.ungated, 0, "s", 0));
-    rows.push_back(Plain("jobs_1000_bound", times.bound, 0, "s", 0));
-    rows.push_back(Plain("cpu_1000_jobs", cpu, 0, "s", 0));
-    rows.push_back(Plain("rss_1000_jobs", rss, 0, "MB", 100));
-    if (Wants("idle_writes_per_minute")) {
-      std::this_thread::sleep_for(
-          std::chrono::seconds(45));  // what is still under way ends; statuses are at most 30 s late
-      const auto before = process->Writes();
-      const double cpu_before = process->CpuSeconds();
-      std::this_thread::sleep_for(std::chrono::seconds(60));
-      double writes = 0;
-      for (const auto& [what, n] : process->Writes()) {
-        const auto was = before.find(what);
-        const double more = n - (was == before.end() ? 0 : was->second);
-        if (more > 0) std::printf("  idle: %.0f x %s\n", more, what.c_str());
-        writes += more;
-      }
-      std::printf("  idle: %.2f CPU seconds in a minute\n", process->CpuSeconds() - cpu_before);
-      rows.push_back(Plain("idle_writes_per_minute", writes, 0, "writes", 0.5));  // none at all
-    }
-    Must(scene_.Clear(), "clearing");
+    rows.push_back(FromPairs("jobs_1000", "s", measured, "bare_pods", bare, "lower", 2.0));
+    rows.push_back(Plain("jobs_1000_ungated", Median(ungated), Spread(ungated), "s", 0));
+    rows.push_back(Plain("jobs_1000_bound", Median(bound), Spread(bound), "s", 0));
+    rows.push_back(Plain("cpu_1000_jobs", Median(cpu), Spread(cpu), "s", 0));
+    rows.push_back(Plain("rss_1000_jobs", Median(rss), Spread(rss), "MB", 100));
+    if (!idle.empty()) rows.push_back(Plain("idle_writes_per_minute", Median(idle), Spread(idle), "writes", 0.5));
   }
 
  private:
@@ -186,21 +172,80 @@ class Bench {
     Must(scene_.Clear(), "clearing");
   }
 
-  double Bare(int n) {
+  // Pods of others, bound to the simulated nodes.
+  static std::vector<json> ForeignPods(int count) {
     std::vector<json> pods;
-    for (int i = 0; i < n; ++i) {
-      pods.push_back(template_[static_cast<size_t>(i) % template_.size()]);
-      pods.back()["metadata"]["name"] = "bare-" + std::to_string(i);
+    for (int i = 0; i < count; ++i) {
+      char node[32];
+      std::snprintf(node, sizeof(node), "sim-%04d", i % 1000);
+      pods.push_back({{"apiVersion", "v1"},
+                      {"kind", "Pod"},
+                      {"metadata", {{"name", "foreign-" + std::to_string(i)}, {"namespace", "default"}}},
+                      {"spec",
+                       {{"nodeName", node},
+                        {"containers",
+                         {{{"name", "web"},
+                           {"image", "registry.example.com/web:1"},
+                           {"resources", {{"requests", {{"cpu", "100m"}, {"memory", "128Mi"}}}}}}}}}}});
     }
-    watch_.Reset(n);
-    const Instant start = Clock::now();
-    Must(scene_.Create(Kind::kPod, pods), "bare pods");
+    return pods;
+  }
+
+  // Writes of an operator that has nothing to do, in a minute.
+  static double IdleWrites(const OperatorProcess& process) {
+    // What is still under way ends; statuses are at most 30 s late.
+    std::this_thread::sleep_for(std::chrono::seconds(45));
+    const auto before = process.Writes();
+    const double cpu_before = process.CpuSeconds();
+    std::this_thread::sleep_for(std::chrono::seconds(60));
+    double writes = 0;
+    for (const auto& [what, n] : process.Writes()) {
+      const auto was = before.find(what);
+      const double more = n - (was == before.end() ? 0 : was->second);
+      if (more > 0) std::printf("  idle: %.0f x %s\n", more, what.c_str());
+      writes += more;
+    }
+    std::printf("  idle: %.0f writes and %.2f CPU seconds in a minute\n", writes, process.CpuSeconds() - cpu_before);
+    std::fflush(stdout);
+    return writes;
+  }
+
+  // As ours are created: gated, so that the scheduler does not take part in one of the two only. Until all exist.
+  double Bare(int n) {
+    const Instant start = PostBare(n, true);
     if (!watch_.Await([n](const PodCounts& c) { return c.exist >= n; }, kPatience)) {
       throw std::runtime_error("bare pods do not all exist");
     }
     const double seconds = Seconds(start, *watch_.Reached().exist);
     Must(scene_.Clear(), "clearing");
     return seconds;
+  }
+
+  // The same pods without a gate, until all run: what the cluster takes for them without any operator.
+  double BareRunning(int n) {
+    const Instant start = PostBare(n, false);
+    if (!watch_.Await([n](const PodCounts& c) { return c.running >= n; }, kPatience)) {
+      throw std::runtime_error("bare pods do not all run");
+    }
+    const double seconds = Seconds(start, *watch_.Reached().running);
+    Must(scene_.Clear(), "clearing");
+    return seconds;
+  }
+
+  Instant PostBare(int n, bool gated) {
+    std::vector<json> pods;
+    for (int i = 0; i < n; ++i) {
+      pods.push_back(template_[static_cast<size_t>(i) % template_.size()]);
+      json& pod = pods.back();
+      pod["metadata"]["name"] = "bare-" + std::to_string(i);
+      // Pinned as ours are, evenly: a node has eight GPUs.
+      pod["spec"]["affinity"] = scene_.PinTo(i);
+      if (gated) pod["spec"]["schedulingGates"] = json::array({{{"name", "trainyard.dev/gang"}}});
+    }
+    watch_.Reset(n);
+    const Instant start = Clock::now();
+    Must(scene_.Create(Kind::kPod, pods), "bare pods");
+    return start;
   }
 
   Times RunJobs(const OperatorProcess&, int jobs, int pods) {
@@ -283,6 +328,7 @@ std::vector<Row> Run(const Options& options) {
 
 int main(int argc, char** argv) {
   using namespace trainyard::bench;
+  trainyard::http::LoadSystemAuthoritiesOnce();
   Options options;
   for (int i = 1; i < argc; ++i) {
     const std::string arg = argv[i];
@@ -298,6 +344,8 @@ int main(int argc, char** argv) {
       for (std::string row; std::getline(in, row, ',');) options.rows.insert(row);
     } else if (arg == "--pairs") {
       options.pairs = std::stoi(value());
+    } else if (arg == "--thousand-pairs") {
+      options.thousand_pairs = std::stoi(value());
     } else if (arg == "--foreign") {
       options.foreign = std::stoi(value());
     } else if (arg == "--operator") {

@@ -41,6 +41,7 @@ Result<std::vector<std::string>> ChartFlags(const std::string& helm) {
 Result<std::unique_ptr<Scene>> Scene::Make(int nodes, std::string program, std::vector<std::string> more_flags) {
   std::unique_ptr<Scene> scene(new Scene());
   scene->program_ = std::move(program);
+  scene->nodes_ = nodes;
   auto plane = cluster_test::ControlPlane::Start();
   if (!plane) return Fail(plane.error());
   scene->plane_ = std::move(*plane);
@@ -128,6 +129,16 @@ json Scene::Job(const std::string& name, int pods) const {
             {"command", {"train"}}}}};
 }
 
+json Scene::PinTo(int i) const {
+  char node[32];
+  std::snprintf(node, sizeof(node), "sim-%04d", i % nodes_);
+  return {
+      {"nodeAffinity",
+       {{"requiredDuringSchedulingIgnoredDuringExecution",
+         {{"nodeSelectorTerms",
+           {{{"matchFields", {{{"key", "metadata.name"}, {"operator", "In"}, {"values", json::array({node})}}}}}}}}}}}};
+}
+
 Result<std::vector<json>> Scene::BareCopies() {
   const auto pods = cluster_->List(Kind::kPod, {.ns = ns_});
   if (!pods) return Fail(pods.error());
@@ -139,8 +150,7 @@ Result<std::vector<json>> Scene::BareCopies() {
       if (item->at("metadata").contains(kept)) pod["metadata"][kept] = item->at("metadata").at(kept);
     }
     pod["spec"].erase("nodeName");
-    // As ours are created: gated, so that the scheduler does not take part in one of the two only.
-    pod["spec"]["schedulingGates"] = json::array({{{"name", "trainyard.dev/gang"}}});
+    pod["spec"].erase("schedulingGates");
     copies.push_back(std::move(pod));
   }
   return copies;

@@ -37,7 +37,9 @@ class Scene {
 
   // A job of `pods` pods with one GPU each, of a user's own program (so that nothing asks pods for their progress).
   nlohmann::json Job(const std::string& name, int pods) const;
-  // The pods of the namespace as a user without an operator would create them: no owner, names of their own.
+  // Affinity that pins the i-th of many pods, evenly over the nodes.
+  nlohmann::json PinTo(int i) const;
+  // The pods of the namespace as a user without an operator would create them: no owner, no gate, names of their own.
   Result<std::vector<nlohmann::json>> BareCopies();
 
  private:
@@ -46,7 +48,7 @@ class Scene {
   std::unique_ptr<kube::KubeCluster> cluster_;
   std::string ns_ = "bench", program_;
   std::vector<std::string> flags_;
-  int connections_ = 16;
+  int connections_ = 16, nodes_ = 0;
 };
 
 }  // namespace trainyard::bench
