@@ -1,9 +1,10 @@
 #include "operator/sizing/shape.h"
 
-#include <string_view>
+#include <algorithm>
 
 #include "operator/base/quantity.h"
 #include "operator/sizing/reference_shapes.h"
+#include "operator/sizing/shape_tensors.h"
 
 namespace trainyard::sizing {
 namespace {
@@ -14,70 +15,18 @@ constexpr int64_t kMaxWidth = 1'000'000;
 constexpr int64_t kMaxFfn = 10'000'000;
 constexpr int64_t kMaxVocab = 100'000'000;
 
-// Calls visit(name, rows, columns, in_block) for every tensor; columns 0 is a vector. No allocation: planning counts
-// often.
-template <typename Visit>
-void VisitLlama(const ModelShape& m, Visit visit) {
-  const int64_t h = m.hidden;
-  const int64_t q = m.heads * m.HeadDim();
-  const int64_t kv = m.kv_heads * m.HeadDim();
-  auto linear = [&](const char* weight, const char* bias, int64_t out, int64_t in, bool has_bias) {
-    visit(weight, out, in, true);
-    if (has_bias) visit(bias, out, 0, true);
-  };
-  visit("model.embed_tokens.weight", m.vocab, h, false);
-  visit("model.layers.N.input_layernorm.weight", h, 0, true);
-  linear("model.layers.N.self_attn.q_proj.weight", "model.layers.N.self_attn.q_proj.bias", q, h, m.qkv_bias);
-  linear("model.layers.N.self_attn.k_proj.weight", "model.layers.N.self_attn.k_proj.bias", kv, h, m.qkv_bias);
-  linear("model.layers.N.self_attn.v_proj.weight", "model.layers.N.self_attn.v_proj.bias", kv, h, m.qkv_bias);
-  linear("model.layers.N.self_attn.o_proj.weight", "model.layers.N.self_attn.o_proj.bias", h, q, m.output_bias);
-  visit("model.layers.N.post_attention_layernorm.weight", h, 0, true);
-  linear("model.layers.N.mlp.gate_proj.weight", "model.layers.N.mlp.gate_proj.bias", m.ffn, h, m.mlp_bias);
-  linear("model.layers.N.mlp.up_proj.weight", "model.layers.N.mlp.up_proj.bias", m.ffn, h, m.mlp_bias);
-  linear("model.layers.N.mlp.down_proj.weight", "model.layers.N.mlp.down_proj.bias", h, m.ffn, m.mlp_bias);
-  visit("model.norm.weight", h, 0, false);
-  if (!m.tied) visit("lm_head.weight", m.vocab, h, false);
-}
-
-// Conv1D of GPT-2 keeps its weights as [in, out].
-template <typename Visit>
-void VisitGpt2(const ModelShape& m, Visit visit) {
-  const int64_t h = m.hidden;
-  visit("transformer.wte.weight", m.vocab, h, false);
-  visit("transformer.wpe.weight", m.max_positions, h, false);
-  visit("transformer.h.N.ln_1.weight", h, 0, true);
-  visit("transformer.h.N.ln_1.bias", h, 0, true);
-  visit("transformer.h.N.attn.c_attn.weight", h, 3 * h, true);
-  visit("transformer.h.N.attn.c_attn.bias", 3 * h, 0, true);
-  visit("transformer.h.N.attn.c_proj.weight", h, h, true);
-  visit("transformer.h.N.attn.c_proj.bias", h, 0, true);
-  visit("transformer.h.N.ln_2.weight", h, 0, true);
-  visit("transformer.h.N.ln_2.bias", h, 0, true);
-  visit("transformer.h.N.mlp.c_fc.weight", h, m.ffn, true);
-  visit("transformer.h.N.mlp.c_fc.bias", m.ffn, 0, true);
-  visit("transformer.h.N.mlp.c_proj.weight", m.ffn, h, true);
-  visit("transformer.h.N.mlp.c_proj.bias", h, 0, true);
-  visit("transformer.ln_f.weight", h, 0, false);
-  visit("transformer.ln_f.bias", h, 0, false);
-  if (!m.tied) visit("lm_head.weight", m.vocab, h, false);
-}
-
-template <typename Visit>
-void VisitTensors(const ModelShape& m, Visit visit) {
-  if (m.block == BlockKind::kGpt2) {
-    VisitGpt2(m, visit);
-  } else {
-    VisitLlama(m, visit);
-  }
-}
-
-int64_t Elements(int64_t rows, int64_t columns) { return columns == 0 ? rows : rows * columns; }
+constexpr double kMostParameters = 1e14;
 
 tl::unexpected<Error> Bad(const std::string& field, const std::string& why) {
   return Fail(ErrorCode::kInvalidArgument, "spec.model.architecture." + field + ": " + why);
 }
 
 }  // namespace
+
+int64_t ModelShape::TokenFfn() const {
+  const int64_t sparse = experts_per_token * expert_ffn + shared_expert_ffn;
+  return SparseLayers() == 0 ? ffn : SparseLayers() == layers ? sparse : std::max(ffn, sparse);
+}
 
 int64_t TensorCount::Elements() const {
   int64_t n = copies;
@@ -87,32 +36,80 @@ int64_t TensorCount::Elements() const {
 
 std::vector<TensorCount> Tensors(const ModelShape& shape) {
   std::vector<TensorCount> tensors;
-  VisitTensors(shape, [&](const char* name, int64_t rows, int64_t columns, bool in_block) {
+  VisitTensors(shape, [&](const char* name, int64_t rows, int64_t columns, Part part) {
     std::vector<int64_t> dims = {rows};
     if (columns != 0) dims.push_back(columns);
-    tensors.push_back({name, std::move(dims), in_block ? shape.layers : 1, in_block});
+    tensors.push_back({name, std::move(dims), CopiesOf(shape, part), part != Part::kRoot});
   });
   return tensors;
 }
 
 int64_t CountParameters(const ModelShape& shape) {
-  return RootParameters(shape) + shape.layers * BlockParameters(shape);
+  int64_t n = 0;
+  VisitTensors(shape, [&](const char*, int64_t rows, int64_t columns, Part part) {
+    n += ElementsOf(rows, columns) * CopiesOf(shape, part);
+  });
+  return n;
+}
+
+int64_t ActiveParameters(const ModelShape& shape) {
+  if (shape.SparseLayers() == 0) return shape.parameters;
+  int64_t idle = 0;
+  VisitTensors(shape, [&](const char*, int64_t rows, int64_t columns, Part part) {
+    if (part == Part::kExpert) {
+      idle += ElementsOf(rows, columns) * shape.SparseLayers() * (shape.experts - shape.experts_per_token);
+    }
+  });
+  return shape.parameters - idle;
 }
 
 int64_t BlockParameters(const ModelShape& shape) {
-  int64_t n = 0;
-  VisitTensors(shape, [&](const char*, int64_t rows, int64_t columns, bool in_block) {
-    if (in_block) n += Elements(rows, columns);
+  int64_t both = 0;
+  int64_t dense = 0;
+  int64_t sparse = 0;
+  VisitTensors(shape, [&](const char*, int64_t rows, int64_t columns, Part part) {
+    const int64_t n = ElementsOf(rows, columns);
+    if (part == Part::kBlock) both += n;
+    if (part == Part::kDenseBlock) dense += n;
+    if (part == Part::kSparseBlock) sparse += n;
+    if (part == Part::kExpert) sparse += n * shape.experts;
   });
-  return n;
+  return both + std::max(dense, sparse);
 }
 
 int64_t RootParameters(const ModelShape& shape) {
   int64_t n = 0;
-  VisitTensors(shape, [&](const char*, int64_t rows, int64_t columns, bool in_block) {
-    if (!in_block) n += Elements(rows, columns);
+  VisitTensors(shape, [&](const char*, int64_t rows, int64_t columns, Part part) {
+    if (part == Part::kRoot) n += ElementsOf(rows, columns);
   });
   return n;
+}
+
+Result<ModelShape> Counted(ModelShape m) {
+  auto bad = [](const std::string& why) { return Fail(ErrorCode::kInvalidArgument, why); };
+  if (m.head_dim == 0 && m.hidden % m.heads != 0) {
+    return bad("the hidden size " + std::to_string(m.hidden) + " is not a multiple of the " + std::to_string(m.heads) +
+               " attention heads");
+  }
+  if (m.kv_heads > m.heads || m.heads % m.kv_heads != 0) {
+    return bad("the " + std::to_string(m.kv_heads) + " key-value heads do not divide the " + std::to_string(m.heads) +
+               " attention heads");
+  }
+  if (m.experts_per_token > m.experts) {
+    return bad("a token cannot be sent to " + std::to_string(m.experts_per_token) + " of " + std::to_string(m.experts) +
+               " experts");
+  }
+  // In double first: sizes that are each within bounds can multiply beyond 63 bits.
+  double parameters = 0;
+  VisitTensors(m, [&](const char*, int64_t rows, int64_t columns, Part part) {
+    parameters += static_cast<double>(ElementsOf(rows, columns)) * static_cast<double>(CopiesOf(m, part));
+  });
+  if (parameters > kMostParameters) {
+    return bad("its tensors would hold " + std::to_string(static_cast<int64_t>(parameters / 1e12)) +
+               "T parameters; at most 100T can be planned");
+  }
+  m.parameters = CountParameters(m);
+  return m;
 }
 
 Result<ModelShape> ShapeFromArchitecture(const api::Architecture& a) {
@@ -151,9 +148,10 @@ Result<ModelShape> ShapeFromArchitecture(const api::Architecture& a) {
   if (m.heads % m.kv_heads != 0) {
     return Bad("kvHeads", std::to_string(m.kv_heads) + " does not divide attentionHeads " + std::to_string(m.heads));
   }
-  m.parameters = CountParameters(m);
   m.name = "Llama of " + std::to_string(m.layers) + " layers, width " + std::to_string(m.hidden);
-  return m;
+  auto counted = Counted(std::move(m));
+  if (!counted) return Fail(counted.error().Wrap("spec.model.architecture"));
+  return counted;
 }
 
 Result<ModelShape> ShapeOf(const api::TrainingJob& job) {

@@ -133,6 +133,11 @@ TEST(Shape, WrongArchitecturesNameTheField) {
   a = Small();
   a.vocab_size = -1;
   EXPECT_THAT(error(a), HasSubstr("vocabSize"));
+  a = Small();
+  a.layers = 10'000;
+  a.hidden_size = 960'000;
+  a.ffn_size = 10'000'000;
+  EXPECT_THAT(error(a), HasSubstr("spec.model.architecture: its tensors would hold "));
 }
 
 TEST(Shape, AJobNeedsANumberOrAnArchitecture) {
