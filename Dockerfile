@@ -8,23 +8,22 @@
 # ACCELERATOR  cpu, or nccl: the trainer's image carries NCCL as well (200 MB); with BUILD=source
 ARG BASE=docker.io/library/debian:bookworm-slim
 ARG BUILD=source
+ARG ACCELERATOR=cpu
 
 # ---- the programs with the libraries that they load, as two directory trees ----------------------------------------
-FROM ${BASE} AS build-source
-ARG ACCELERATOR=cpu
+# One stage for both ways to BUILD: buildah does not find a stage whose name holds an argument's default.
+FROM ${BASE} AS build
+ARG BUILD ACCELERATOR
 ENV DEBIAN_FRONTEND=noninteractive TRAINYARD_CACHE=/cache
 WORKDIR /src
-COPY tests/setup.sh tests/setup.sh
-RUN TRAINYARD_SETUP=build bash tests/setup.sh
+# Set-up first, so that its layer outlives changes of the sources. A prebuilt context has no such script.
+COPY Dockerfile tests/setup.s[h] tests/
+RUN [ "$BUILD" = prebuilt ] || TRAINYARD_SETUP=build bash tests/setup.sh
 COPY . .
-RUN cmake --preset release -DTRAINYARD_BUILD_TESTS=OFF -DTRAINYARD_BUILD_BENCH=OFF \
- && cmake --build --preset release --target trainyard-operator trainyard-launch trainyard-trainer \
- && bash tests/cluster/image_root.sh --bin build/release/bin --accelerator "$ACCELERATOR" --out build/image
-
-FROM ${BASE} AS build-prebuilt
-COPY build/image /src/build/image
-
-FROM build-${BUILD} AS build
+RUN [ "$BUILD" = prebuilt ] || { \
+      cmake --preset release -DTRAINYARD_BUILD_TESTS=OFF -DTRAINYARD_BUILD_BENCH=OFF \
+   && cmake --build --preset release --target trainyard-operator trainyard-launch trainyard-trainer \
+   && bash tests/cluster/image_root.sh --bin build/release/bin --accelerator "$ACCELERATOR" --out build/image; }
 
 # ---- the operator: one program, its libraries, certificates; no shell -----------------------------------------------
 FROM scratch AS operator
