@@ -145,7 +145,18 @@ TEST(Chart, RefusesBadValuesAndSaysWhich) {
       {"leaderElection.retryPeriod=2sec", "at '/leaderElection/retryPeriod': '2sec' does not match pattern"},
       {"leaderElection.enabled=false", "replicas: 2 replicas need leaderElection.enabled=true"},
       {"watchNamespace=A_B", "at '/watchNamespace': 'A_B' does not match pattern"},
-      {"clientConnection.qps=0", "at '/clientConnection/qps': minimum: got 0, want 1"},
+      {"leaderElection.leaseDuration=5s",
+       "leaderElection: leaseDuration (5s) must be longer than renewDeadline (10s), and that longer than retryPeriod "
+       "(2s)"},
+      {"leaderElection.retryPeriod=1m", "renewDeadline (10s), and that longer than retryPeriod (1m)"},
+      {"probes.port=8080", "metrics.port and probes.port are both 8080; give each its own"},
+      {"podDisruptionBudget.minAvailable=2", "podDisruptionBudget.minAvailable: 2 of 2 replicas may never be missing"},
+      {"extraArgs[0]=--workers=9", "extraArgs: --workers is set by a value of its own"},
+      {"extraArgs[0]=--no-leader-elect", "extraArgs: --no-leader-elect is set by a value of its own"},
+      {"podLabels.app\\.kubernetes\\.io/instance=x",
+       "podLabels: app.kubernetes.io/instance selects the operator's pods"},
+      {"commonLabels.app\\.kubernetes\\.io/name=x", "commonLabels: app.kubernetes.io/name selects the operator's pods"},
+      {"clientConnection.qps=-1", "at '/clientConnection/qps': minimum: got -1, want 0"},
       {"workers=0", "at '/workers': minimum: got 0, want 1"},
       {"parallelCreates=many", "at '/parallelCreates': got string, want integer"},
       {"logging.level=verbose", "at '/logging/level': value must be one of 'trace', 'debug', 'info', 'warn', 'error'"},
@@ -184,6 +195,10 @@ json Changed(const std::string& path, const json& value) {
       {"logging.format", "text"},
       {"trainer.cpuPerGPU", "2"},
       {"extraArgs", json::array({"--more"})},
+      {"leaderElection.leaseDuration", "30s"},
+      {"leaderElection.renewDeadline", "9s"},
+      {"leaderElection.retryPeriod", "1s"},
+      {"podDisruptionBudget.minAvailable", "50%"},
       {"networkPolicy.apiServer.cidrs", json::array({"10.0.0.0/8"})},
       {"networkPolicy.apiServer.ports", json::array({8443})},
   };
@@ -277,6 +292,15 @@ TEST(Chart, TheNetworkPolicyOpensTheStatusPortOfTheContract) {
   EXPECT_EQ(egress.back().at("/ports/0/port"_json_pointer), contract::kDefaultStatusPort);
   EXPECT_EQ(egress.back().at("/to/0/podSelector/matchLabels"_json_pointer),
             json({{std::string(contract::kLabelRole), "trainer"}}));
+}
+
+TEST(Chart, OperatorsThatNobodyElectsNeverOverlap) {
+  TRAINYARD_NEEDS_HELM();
+  const auto type = [](const std::vector<std::string>& flags) {
+    return Find(Documents(WithoutCrd(Render(flags).out)), "Deployment").at("spec").value("strategy", json());
+  };
+  EXPECT_EQ(type({}), json());
+  EXPECT_EQ(type({"--set", "replicas=1,leaderElection.enabled=false"}), json({{"type", "Recreate"}}));
 }
 
 TEST(Chart, ANamespacedInstallGrantsNoWritesElsewhere) {
