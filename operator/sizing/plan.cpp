@@ -6,6 +6,7 @@
 #include "operator/base/quantity.h"
 #include "operator/sizing/choose.h"
 #include "operator/sizing/gpu_catalogue.h"
+#include "operator/sizing/links.h"
 #include "operator/sizing/scaling.h"
 
 namespace trainyard::sizing {
@@ -62,7 +63,9 @@ StepTraffic TrafficOf(const PlanRequest& request, const Candidate& candidate, co
   s.gpus_per_domain = option.per_node;
   s.peak_flops = product.bf16_tflops * 1e12;
   s.mfu = product.mfu;
-  s.recompute = option.checkpointing == Checkpointing::kFull;
+  s.recompute = option.checkpointing == Checkpointing::kFull        ? 1
+                : option.checkpointing == Checkpointing::kSelective ? 0.5
+                                                                    : 0;
   s.parameter_bytes = RecipeOf(request.precision).compute;
   s.gradient_bytes = 4;
   s.intra_bandwidth = IntraNodeBandwidth(product);
@@ -74,7 +77,7 @@ StepTraffic TrafficOf(const PlanRequest& request, const Candidate& candidate, co
 // Hours of one GPU of this product: from the tokens, or as given for the first product, scaled to others by what they
 // reach.
 std::optional<double> SingleHours(const PlanRequest& request, const GpuProduct& first, const GpuProduct& product,
-                                  bool recompute) {
+                                  double recompute) {
   if (request.single_gpu_hours) {
     const double mine = product.bf16_tflops * product.mfu;
     if (&first == &product || mine <= 0) return request.single_gpu_hours;
