@@ -101,7 +101,14 @@ void Fields(A& a, V& v) {
   a("perNode", v.per_node);
   a("products", v.products);
   a("nvlink", v.nvlink);
+  a("goal", v.goal);
   a("allowOvercommit", v.allow_overcommit);
+}
+
+template <typename A, Of<Budget> V>
+void Fields(A& a, V& v) {
+  a("maxHours", v.max_hours);
+  a("maxCost", v.max_cost);
 }
 
 template <typename A, Of<Checkpoint> V>
@@ -145,6 +152,7 @@ void Fields(A& a, V& v) {
   a("training", v.training);
   a("parallelism", v.parallelism);
   a("gpus", v.gpus);
+  a("budget", v.budget);
   a("checkpoint", v.checkpoint);
   a("recovery", v.recovery);
   a("suspend", v.suspend);
@@ -167,6 +175,36 @@ void Fields(A& a, V& v) {
   a("lastTransitionTime", v.last_transition_time);
 }
 
+template <typename A, Of<PlanBytes> V>
+void Fields(A& a, V& v) {
+  a("weights", v.weights);
+  a("gradients", v.gradients);
+  a("master", v.master);
+  a("optimizer", v.optimizer);
+  a("activations", v.activations);
+  a("logits", v.logits);
+  a("buffers", v.buffers);
+  a("overhead", v.overhead);
+}
+
+template <typename A, Of<PlanCorrections> V>
+void Fields(A& a, V& v) {
+  a("states", v.states);
+  a("activations", v.activations);
+  a("buffers", v.buffers);
+  a("stepSeconds", v.step_seconds);
+}
+
+template <typename A, Of<PlanAlternative> V>
+void Fields(A& a, V& v) {
+  a("product", v.product);
+  a("gpus", v.gpus);
+  a("method", v.method);
+  a("hours", v.hours);
+  a("cost", v.cost);
+  a("why", v.why);
+}
+
 template <typename A, Of<PlanStatus> V>
 void Fields(A& a, V& v) {
   a("strategy", v.strategy);
@@ -181,6 +219,18 @@ void Fields(A& a, V& v) {
   a("checkpointBytes", v.checkpoint_bytes);
   a("why", v.why);
   a("generation", v.generation);
+  a("activationCheckpointing", v.activation_checkpointing);
+  a("perGPU", v.bytes);
+  a("efficiency", v.efficiency);
+  a("expectedEfficiency", v.expected_efficiency);
+  a("stepSeconds", v.step_seconds);
+  a("tokensPerSecond", v.tokens_per_second);
+  a("hours", v.hours);
+  a("cost", v.cost);
+  a("currency", v.currency);
+  a("alternatives", v.alternatives);
+  a("advice", v.advice);
+  a("corrections", v.corrections);
 }
 
 template <typename A, Of<PlacedNode> V>
@@ -215,6 +265,17 @@ void Fields(A& a, V& v) {
   a("infrastructure", v.infrastructure);
 }
 
+template <typename A, Of<MemoryStatus> V>
+void Fields(A& a, V& v) {
+  a("params", v.params);
+  a("gradients", v.gradients);
+  a("master", v.master);
+  a("optimizer", v.optimizer);
+  a("buffers", v.buffers);
+  a("activationsPeak", v.activations_peak);
+  a("peakTotal", v.peak_total);
+}
+
 template <typename A, Of<Progress> V>
 void Fields(A& a, V& v) {
   a("step", v.step);
@@ -227,6 +288,7 @@ void Fields(A& a, V& v) {
   a("trainerPhase", v.trainer_phase);
   a("resumedFromStep", v.resumed_from_step);
   a("parameterHash", v.parameter_hash);
+  a("memory", v.memory);
 }
 
 template <typename A, Of<CheckpointStatus> V>
@@ -262,6 +324,7 @@ void Fields(A& a, V& v) {
   a("progress", v.progress);
   a.PreciseTime("progressTime", v.progress_time);
   a("checkpoint", v.checkpoint);
+  a("measured", v.measured);
   a("advice", v.advice);
 }
 

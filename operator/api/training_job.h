@@ -34,6 +34,7 @@ enum class Precision { kBf16, kFp32 };
 enum class ScheduleType { kCosine, kConstant };
 enum class Strategy { kAuto, kDdp, kZero1, kZero2, kFsdp };
 enum class NvLink { kRequired, kPreferred, kAny };
+enum class Goal { kCheapest, kFastest };
 enum class Resume { kLatest, kNever, kStep };
 
 struct Architecture {
@@ -108,7 +109,14 @@ struct Gpus {
   int64_t per_node = 0;               // 0: chosen
   std::vector<std::string> products;  // short names; empty: any that fits
   NvLink nvlink = NvLink::kPreferred;
+  Goal goal = Goal::kCheapest;  // without prices the fewest GPU-hours
   bool allow_overcommit = false;
+};
+
+// Limits of the plan; 0: none.
+struct Budget {
+  double max_hours = 0;
+  double max_cost = 0;  // needs a catalogue with prices
 };
 
 struct Checkpoint {
@@ -144,6 +152,7 @@ struct Spec {
   Training training;
   Parallelism parallelism;
   Gpus gpus;
+  Budget budget;
   std::optional<Checkpoint> checkpoint;
   Recovery recovery;
   bool suspend = false;
@@ -184,6 +193,38 @@ struct Condition {
   TimePoint last_transition_time;
 };
 
+// Estimated bytes on each GPU, term by term.
+struct PlanBytes {
+  int64_t weights = 0;
+  int64_t gradients = 0;
+  int64_t master = 0;
+  int64_t optimizer = 0;
+  int64_t activations = 0;
+  int64_t logits = 0;
+  int64_t buffers = 0;
+  int64_t overhead = 0;
+};
+
+// What measured runs of the job made of its estimates: measured / estimated for each group of terms, between 0.5 and 2.
+struct PlanCorrections {
+  double states = 1;  // weights, gradients, master and optimizer
+  double activations = 1;
+  double buffers = 1;
+  double step_seconds = 1;
+
+  bool operator==(const PlanCorrections&) const = default;
+};
+
+// What the plan was preferred to.
+struct PlanAlternative {
+  std::string product;
+  int64_t gpus = 0;
+  std::string method;  // "FSDP with full activation checkpointing"
+  std::optional<double> hours;
+  std::optional<double> cost;
+  std::string why;  // why it lost, in one line
+};
+
 // The frozen plan of a generation; bytes are per GPU.
 struct PlanStatus {
   std::string strategy;  // DDP, ZeRO1, ZeRO2, FSDP
@@ -197,7 +238,19 @@ struct PlanStatus {
   int64_t capacity_bytes = 0;
   int64_t checkpoint_bytes = 0;
   std::string why;
-  int64_t generation = 0;  // of the spec that this plan answers
+  int64_t generation = 0;                // of the spec that this plan answers
+  std::string activation_checkpointing;  // None, Selective, Full
+  PlanBytes bytes;
+  double efficiency = 0;           // planned, of `gpus` times one GPU; 0: written by an older operator
+  double expected_efficiency = 0;  // by links and arithmetic alone
+  std::optional<double> step_seconds;
+  std::optional<double> tokens_per_second;  // of all GPUs
+  std::optional<double> hours;
+  std::optional<double> cost;
+  std::string currency;
+  std::vector<PlanAlternative> alternatives;  // at most 6
+  std::vector<std::string> advice;            // sentences with their numbers, warnings first; at most 8
+  PlanCorrections corrections;                // that the estimates contain
 };
 
 struct PlacedNode {
@@ -230,6 +283,19 @@ struct Restarts {
   int64_t infrastructure = 0;
 };
 
+// Most bytes that rank 0's trainer held so far, by what they are for.
+struct MemoryStatus {
+  int64_t params = 0;
+  int64_t gradients = 0;
+  int64_t master = 0;
+  int64_t optimizer = 0;
+  int64_t buffers = 0;
+  int64_t activations_peak = 0;
+  int64_t peak_total = 0;
+
+  bool operator==(const MemoryStatus&) const = default;
+};
+
 struct Progress {
   int64_t step = 0;
   int64_t steps = 0;
@@ -241,6 +307,7 @@ struct Progress {
   std::string trainer_phase;  // contract::phase
   std::optional<int64_t> resumed_from_step;
   std::string parameter_hash;
+  std::optional<MemoryStatus> memory;
 };
 
 struct CheckpointStatus {
@@ -274,6 +341,7 @@ struct JobStatus {
   std::optional<Progress> progress;
   std::optional<TimePoint> progress_time;  // when progress was last copied here; limits how often
   std::optional<CheckpointStatus> checkpoint;
+  std::optional<PlanCorrections> measured;  // for the plan of the next attempt
   std::vector<std::string> advice;
 };
 

@@ -107,6 +107,11 @@ void CheckTraining(Checks& c, const Training& t) {
   if (t.seed < 0) c.Report(p + "seed", std::to_string(t.seed) + " is less than 0");
 }
 
+void CheckBudget(Checks& c, const Budget& b) {
+  c.Range("spec.budget.maxHours", b.max_hours, 0, 1e9);
+  c.Range("spec.budget.maxCost", b.max_cost, 0, 1e12);
+}
+
 void CheckGpus(Checks& c, const Spec& spec) {
   const Gpus& g = spec.gpus;
   const std::string p = "spec.gpus.";
@@ -313,6 +318,7 @@ std::vector<std::string> Validate(const TrainingJob& job) {
   CheckData(c, job.spec);
   CheckTraining(c, job.spec.training);
   CheckGpus(c, job.spec);
+  CheckBudget(c, job.spec.budget);
   CheckCheckpoint(c, job.spec);
   c.Range("spec.recovery.maxRestarts.user", job.spec.recovery.max_user_restarts, 0, 1'000'000);
   c.Range("spec.recovery.maxRestarts.infrastructure", job.spec.recovery.max_infrastructure_restarts, 0, 1'000'000);

@@ -4,20 +4,21 @@
 #include <cmath>
 
 #include "operator/base/quantity.h"
-#include "operator/sizing/choose.h"
-#include "operator/sizing/gpu_catalogue.h"
-#include "operator/sizing/links.h"
-#include "operator/sizing/scaling.h"
+#include "operator/sizing/advice.h"
+#include "operator/sizing/words.h"
 
 namespace trainyard::sizing {
 namespace {
 
 constexpr int64_t kMostGpus = 1'000'000;
+constexpr double kMostHours = 1e12;
+constexpr double kMostTokens = 1e30;
+constexpr double kMostPrice = 1e9;
 constexpr int kDoublingsShown = 2;  // beyond the smallest count that fits
 
 tl::unexpected<Error> Bad(const std::string& what) { return Fail(ErrorCode::kInvalidArgument, what); }
 
-Status Check(const PlanRequest& r) {
+Status CheckRequest(const PlanRequest& r) {
   if (r.sequence_length < 1 || r.sequence_length > 100'000'000) {
     return Bad("sequence length " + std::to_string(r.sequence_length) + " is not between 1 and 100M");
   }
@@ -28,103 +29,85 @@ Status Check(const PlanRequest& r) {
     return Bad("micro batch " + std::to_string(r.micro_batch) + " is not between 0 and the global batch of " +
                std::to_string(r.global_batch) + " sequences");
   }
-  for (int64_t n : r.counts) {
-    if (n < 1 || n > kMostGpus) return Bad("GPU count " + std::to_string(n) + " is not between 1 and 1M");
-    if (n > r.global_batch) {
-      return Bad("GPU count " + std::to_string(n) + " is more than the global batch of " +
-                 std::to_string(r.global_batch) +
-                 " sequences: some GPUs would never have one; use fewer, or a larger " + "global batch");
+  for (int64_t degree : {r.tensor_parallel, r.pipeline_parallel}) {
+    if (degree < 1 || degree > 65'536) {
+      return Bad("tensor and pipeline parallel degrees must be between 1 and 65,536");
     }
   }
-  for (const std::optional<double>& value : {r.single_gpu_hours, r.tokens}) {
-    if (value && !(std::isfinite(*value) && *value > 0)) return Bad("hours and tokens must be positive numbers");
+  const int64_t degree = r.tensor_parallel * r.pipeline_parallel;
+  for (int64_t n : r.counts) {
+    if (n < 1 || n > kMostGpus) return Bad("GPU count " + std::to_string(n) + " is not between 1 and 1M");
+    if (n / degree > r.global_batch) {
+      return Bad("GPU count " + std::to_string(n) + " is more than the global batch of " +
+                 std::to_string(r.global_batch) +
+                 " sequences: some GPUs would never have one; use fewer, or a larger global batch");
+    }
   }
+  for (const std::optional<double>& value : {r.single_gpu_hours, r.tokens, r.max_hours, r.max_cost}) {
+    if (value && !(std::isfinite(*value) && *value > 0)) {
+      return Bad("hours, tokens and limits must be positive numbers");
+    }
+  }
+  if (r.single_gpu_hours && *r.single_gpu_hours > kMostHours) return Bad("more than 10^12 hours of one GPU");
+  if (r.tokens && *r.tokens > kMostTokens) return Bad("more than 10^30 tokens to train on");
   for (const auto& [product, price] : r.prices) {
-    if (!(std::isfinite(price) && price >= 0)) return Bad("a price must be zero or a positive number");
+    if (!(std::isfinite(price) && price >= 0 && price <= kMostPrice)) {
+      return Bad("a price must be zero or a positive number up to 10^9");
+    }
     if (!product.empty()) {
-      if (auto known = RequireProduct(product); !known) return Fail(known.error());
+      if (auto known = r.catalogue->Require(product); !known) return Fail(known.error());
     }
   }
   if (!r.prices.empty() && !r.single_gpu_hours && !r.tokens) {
     return Bad("a price gives a cost only together with the hours of one GPU or the tokens to train on");
   }
-  return {};
-}
-
-StepTraffic TrafficOf(const PlanRequest& request, const Candidate& candidate, const PlanOption& option) {
-  const GpuProduct& product = *candidate.product;
-  StepTraffic s;
-  s.strategy = option.strategy;
-  s.parameters = static_cast<double>(request.shape.parameters);
-  s.layers = std::max<int64_t>(1, request.shape.layers);
-  s.tokens = static_cast<double>(option.micro_batch) * static_cast<double>(request.sequence_length);
-  s.accumulation = option.accumulation;
-  s.gpus = option.gpus;
-  s.gpus_per_domain = option.per_node;
-  s.peak_flops = product.bf16_tflops * 1e12;
-  s.mfu = product.mfu;
-  s.recompute = option.checkpointing == Checkpointing::kFull        ? 1
-                : option.checkpointing == Checkpointing::kSelective ? 0.5
-                                                                    : 0;
-  s.parameter_bytes = RecipeOf(request.precision).compute;
-  s.gradient_bytes = 4;
-  s.intra_bandwidth = IntraNodeBandwidth(product);
-  s.inter_bandwidth = InterNodeBandwidth(product);
-  s.intra_latency = IntraNodeLatency(product);
-  return s;
-}
-
-// Hours of one GPU of this product: from the tokens, or as given for the first product, scaled to others by what they
-// reach.
-std::optional<double> SingleHours(const PlanRequest& request, const GpuProduct& first, const GpuProduct& product,
-                                  double recompute) {
-  if (request.single_gpu_hours) {
-    const double mine = product.bf16_tflops * product.mfu;
-    if (&first == &product || mine <= 0) return request.single_gpu_hours;
-    return *request.single_gpu_hours * (first.bf16_tflops * first.mfu) / mine;
+  const bool timed = r.single_gpu_hours || r.tokens;
+  if (r.max_hours && !timed) {
+    return Bad("a limit of hours needs the hours of one GPU, or the tokens to train on");
   }
-  if (!request.tokens || product.bf16_tflops <= 0) return std::nullopt;
-  return SingleGpuHours(static_cast<double>(request.shape.parameters), *request.tokens, product.bf16_tflops * 1e12,
-                        product.mfu, recompute);
+  if (r.max_cost && !timed) return Bad("a limit of cost needs the hours of one GPU, or the tokens to train on");
+  if (r.checkpointing.empty() || r.offloads.empty()) return Bad("a plan needs a recomputation and an offload to try");
+  if (r.least_gpus < 1 || r.most_gpus < 0 || (r.most_gpus > 0 && r.most_gpus < r.least_gpus)) {
+    return Bad("the search from " + std::to_string(r.least_gpus) + " to " + std::to_string(r.most_gpus) +
+               " GPUs is empty");
+  }
+  if (r.keep_last < 0 || r.keep_last > 1'000'000) return Bad("checkpoints to keep must be between 0 and 1M");
+  MemoryInput in;
+  in.shape = r.shape;
+  in.tensor_parallel = r.tensor_parallel;
+  in.pipeline_parallel = r.pipeline_parallel;
+  in.sequence = r.sequence_length;
+  in.optimizer = r.optimizer;
+  in.adapter = r.adapter;
+  return Check(in);
 }
 
-void AddTimeAndCost(const PlanRequest& request, const Candidate& candidate, const GpuProduct& first,
-                    PlanOption& option) {
-  const StepTraffic step = TrafficOf(request, candidate, option);
-  option.physical_efficiency = PhysicalEfficiency(step);
-  option.efficiency = PlannedEfficiency(step);
-  auto single = SingleHours(request, first, *candidate.product, step.recompute);
-  if (!single) return;
-  double hours = Hours(*single, option.gpus, option.efficiency);
-  if (request.round_hours) hours = std::max(1.0, std::round(hours));
-  option.hours = hours;
-  auto price = request.prices.find(option.product);
-  if (price == request.prices.end()) price = request.prices.find("");
-  if (price != request.prices.end()) option.cost = Cost(hours, option.gpus, price->second);
-}
-
-std::string Difference(const PlanRequest& request, const Candidate& candidate, const ProductMinimum& minimum) {
-  if (minimum.state_only == minimum.full) return "";
+std::string Difference(Evaluator& evaluator, const Candidate& candidate, const ProductMinimum& minimum) {
+  if (minimum.full && *minimum.state_only >= *minimum.full) return "";
+  const PlanRequest& request = evaluator.request();
   const int64_t n = *minimum.state_only;
   if (n > request.global_batch) {
-    return "The state alone needs " + std::to_string(n) + " x " + minimum.product + ", more than the global batch of " +
+    return "The state alone needs " + Sized(n, minimum.product) + ", more than the global batch of " +
            std::to_string(request.global_batch) + " sequences can use.";
   }
-  const PlanOption short_of = Choose(request, candidate, n, std::min(n, candidate.gpus_per_node));
-  return "State fits, training does not: " + FormatCount(request.shape.parameters) + " on " + std::to_string(n) +
-         " x " + minimum.product + " needs " + NeedOf(short_of) + "; " +
-         (minimum.full ? std::to_string(*minimum.full) + (*minimum.full == 1 ? " fits." : " fit.")
+  const Trial* short_of = evaluator.Best(candidate, n);
+  if (short_of == nullptr || short_of->fits) return "";
+  return "State fits, training does not: " + FormatCount(request.shape.parameters) + " on " +
+         Sized(n, minimum.product) + " needs " + NeedOf(evaluator.OptionOf(*short_of)) + "; " +
+         (minimum.full ? Fits(*minimum.full) + "."
                        : "no count up to the global batch of " + std::to_string(request.global_batch) + " fits.");
 }
 
 // Where no count is asked for: with one product the counts from the state-only minimum to a few doublings beyond the
 // full one; with several the smallest that fits of each.
-std::vector<int64_t> CountsToShow(const PlanRequest& request, const Candidate& candidate, const ProductMinimum& minimum,
-                                  bool only_product) {
+std::vector<int64_t> CountsToShow(Evaluator& evaluator, const Candidate& candidate, const ProductMinimum& minimum) {
+  const PlanRequest& request = evaluator.request();
   if (!request.counts.empty()) return request.counts;
-  if (!only_product) return minimum.full ? std::vector<int64_t>{*minimum.full} : std::vector<int64_t>{};
+  if (evaluator.candidates().size() > 1) {
+    return minimum.full ? std::vector<int64_t>{*minimum.full} : std::vector<int64_t>{};
+  }
   std::vector<int64_t> counts;
-  if (*minimum.state_only <= request.global_batch && minimum.state_only != minimum.full) {
+  if (*minimum.state_only <= request.global_batch && (!minimum.full || *minimum.state_only < *minimum.full)) {
     counts.push_back(*minimum.state_only);
   }
   if (!minimum.full) return counts;
@@ -134,6 +117,26 @@ std::vector<int64_t> CountsToShow(const PlanRequest& request, const Candidate& c
     if (std::find(proposed.begin(), proposed.end(), n) != proposed.end()) counts.push_back(n);
   }
   return counts;
+}
+
+// Where in `options` it is; it is added, after those of its product, where it is not.
+size_t IndexOf(const PlanOption& option, std::vector<PlanOption>& options) {
+  size_t after = options.size();
+  for (size_t i = 0; i < options.size(); ++i) {
+    if (options[i].product != option.product) continue;
+    if (options[i].gpus == option.gpus && options[i].per_node == option.per_node) return i;
+    if (options[i].gpus < option.gpus || after == options.size()) after = i + (options[i].gpus < option.gpus ? 1 : 0);
+  }
+  options.insert(options.begin() + static_cast<std::ptrdiff_t>(after), option);
+  return after;
+}
+
+Error CannotShare(const PlanRequest& request, const Candidate& candidate, int64_t gpus) {
+  auto per_node = PerNodeFor(gpus, candidate.gpus_per_node, request.per_node);
+  if (!per_node) return per_node.error();
+  return {ErrorCode::kInvalidArgument, "GPU count " + std::to_string(gpus) + " is not a multiple of tensor parallel " +
+                                           std::to_string(request.tensor_parallel) + " x pipeline parallel " +
+                                           std::to_string(request.pipeline_parallel)};
 }
 
 std::optional<int64_t> Least(std::optional<int64_t> a, std::optional<int64_t> b) {
@@ -168,44 +171,67 @@ Result<int64_t> PerNodeFor(int64_t gpus, int64_t gpus_per_node, int64_t wanted) 
 }
 
 Result<Plan> MakePlan(const PlanRequest& asked) {
-  if (auto ok = Check(asked); !ok) return Fail(ok.error());
   Plan plan;
   plan.request = asked;
   PlanRequest& request = plan.request;
+  if (request.catalogue == nullptr) request.catalogue = Catalogue::Default();
+  if (auto ok = CheckRequest(request); !ok) return Fail(ok.error());
   if (request.supply.empty()) {
-    for (const GpuProduct& p : Catalogue::Default()->products()) {
+    for (const GpuProduct& p : request.catalogue->products()) {
       if (!p.Simulated()) request.supply.push_back({.product = p.name});
     }
   }
   plan.shape = request.shape;
-  plan.state_bytes = ReferenceStateBytes(request.shape.parameters);
-  std::vector<Candidate> candidates;
-  for (const ProductSupply& supply : request.supply) {
-    auto candidate = CandidateOf(supply);
-    if (!candidate) return Fail(candidate.error());
-    candidates.push_back(*candidate);
-  }
   // Prices by short name, whatever name they were given under.
   std::map<std::string, double> prices;
-  for (const auto& [name, price] : request.prices) prices[name.empty() ? "" : FindProduct(name)->name] = price;
+  for (const auto& [name, price] : request.prices) {
+    prices[name.empty() ? "" : request.catalogue->Find(name)->name] = price;
+  }
   request.prices = std::move(prices);
+  std::vector<Candidate> candidates;
+  for (const ProductSupply& supply : request.supply) {
+    auto candidate = CandidateOf(request, supply);
+    if (!candidate) return Fail(candidate.error());
+    candidate->index = candidates.size();
+    candidates.push_back(*candidate);
+  }
+  if (request.max_cost &&
+      std::none_of(candidates.begin(), candidates.end(), [](const auto& c) { return c.price.has_value(); })) {
+    return Bad("a limit of cost needs prices: give them, or a catalogue that has them");
+  }
+
+  Evaluator evaluator(request, candidates);
+  plan.state_bytes = evaluator.StateBytes();
+  std::optional<Error> cannot_share;  // the sizes asked for, on some product
   for (const Candidate& candidate : candidates) {
     ProductMinimum minimum;
     minimum.product = candidate.product->name;
-    minimum.state_only = SmallestStateOnly(request.shape.parameters, candidate);
-    if (auto full = SmallestFull(request, candidate, 1, request.global_batch)) minimum.full = full->gpus;
-    minimum.difference = Difference(request, candidate, minimum);
+    minimum.state_only = SmallestStateOnly(plan.state_bytes, candidate);
+    minimum.full = evaluator.SmallestFull(candidate);
+    minimum.difference = Difference(evaluator, candidate, minimum);
     plan.minimum_state_only = Least(plan.minimum_state_only, minimum.state_only);
     plan.minimum_full = Least(plan.minimum_full, minimum.full);
-    for (int64_t n : CountsToShow(request, candidate, minimum, candidates.size() == 1)) {
-      auto per_node = PerNodeFor(n, candidate.gpus_per_node, request.per_node);
-      if (!per_node) return Fail(per_node.error().Wrap(minimum.product));
-      PlanOption option = Choose(request, candidate, n, *per_node);
-      AddTimeAndCost(request, candidate, *candidates.front().product, option);
-      plan.options.push_back(std::move(option));
+    for (int64_t n : CountsToShow(evaluator, candidate, minimum)) {
+      const Trial* trial = evaluator.Best(candidate, n);
+      if (trial == nullptr) {
+        cannot_share = CannotShare(request, candidate, n).Wrap("on " + minimum.product);
+      } else {
+        plan.options.push_back(evaluator.OptionOf(*trial));
+      }
     }
     plan.minimums.push_back(std::move(minimum));
   }
+  if (plan.options.empty() && cannot_share) return Fail(*cannot_share);
+  const std::optional<Trial> chosen = Search(evaluator, &plan.not_chosen);
+  if (chosen) {
+    plan.chosen = IndexOf(evaluator.OptionOf(*chosen), plan.options);
+    plan.range = RangeOf(evaluator, *chosen);
+    plan.runners_up = RunnersUp(evaluator, *chosen);
+    plan.advice = AdviceFor(evaluator, *chosen);
+  } else if (const std::optional<Trial> nearest = Nearest(evaluator); nearest && !nearest->fits) {
+    plan.ways_out = WaysOutOf(evaluator, *nearest);
+  }
+  plan.warnings = WarningsFor(request, plan.options, plan.chosen ? &plan.options[*plan.chosen] : nullptr);
   return plan;
 }
 

@@ -1,26 +1,43 @@
 // PlanJob: the plan of a TrainingJob on what a cluster has.
 #include <algorithm>
+#include <cmath>
 #include <tuple>
 
 #include "operator/api/names.h"
-#include "operator/base/quantity.h"
-#include "operator/sizing/choose.h"
-#include "operator/sizing/gpu_catalogue.h"
 #include "operator/sizing/plan.h"
+#include "operator/sizing/words.h"
 
 namespace trainyard::sizing {
 namespace {
 
-PlanRequest RequestOf(const api::TrainingJob& job, ModelShape shape) {
+PlanRequest RequestOf(const api::TrainingJob& job, ModelShape shape, std::shared_ptr<const Catalogue> catalogue) {
   const api::Training& training = job.spec.training;
+  const api::Gpus& gpus = job.spec.gpus;
   PlanRequest r;
+  r.catalogue = std::move(catalogue);
   r.shape = std::move(shape);
-  r.per_node = job.spec.gpus.per_node;
+  if (gpus.count > 0) {
+    r.counts = {gpus.count};
+  } else {
+    r.least_gpus = std::max<int64_t>(1, gpus.min_count);
+    r.most_gpus = gpus.max_count;
+  }
+  r.per_node = gpus.per_node;
   r.strategy = job.spec.parallelism.strategy;
   r.precision = training.precision;
   r.sequence_length = training.sequence_length;
   r.micro_batch = training.micro_batch_size;
   r.global_batch = training.global_batch_size;
+  r.tokens = static_cast<double>(training.steps) * static_cast<double>(training.global_batch_size) *
+             static_cast<double>(training.sequence_length);
+  r.goal = gpus.goal;
+  if (job.spec.budget.max_hours > 0) r.max_hours = job.spec.budget.max_hours;
+  if (job.spec.budget.max_cost > 0) r.max_cost = job.spec.budget.max_cost;
+  if (const auto& measured = job.status.measured) {
+    r.corrections = {.states = measured->states, .activations = measured->activations, .buffers = measured->buffers};
+    r.time_correction = measured->step_seconds;
+  }
+  if (job.spec.checkpoint) r.keep_last = job.spec.checkpoint->keep_last;
   // Our trainer keeps every activation; a user's own program may recompute them.
   r.bundled_trainer = job.spec.UsesBundledTrainer();
   if (r.bundled_trainer) r.checkpointing = {Checkpointing::kNone};
@@ -42,23 +59,24 @@ Status CheckTraining(const api::Training& training) {
   return {};
 }
 
-// The products that the job allows and the cluster has, in the job's order of preference.
-Result<std::vector<Candidate>> Candidates(const api::TrainingJob& job, const std::vector<ProductSupply>& supply) {
+// The products that the job allows and the cluster has.
+Result<std::vector<ProductSupply>> Supply(const api::TrainingJob& job, const Catalogue& catalogue,
+                                          const std::vector<ProductSupply>& supply) {
   std::vector<const GpuProduct*> allowed;
   for (const std::string& name : job.spec.gpus.products) {
-    auto product = RequireProduct(name);
+    auto product = catalogue.Require(name);
     if (!product) return Fail(product.error().Wrap("spec.gpus.products"));
     allowed.push_back(*product);
   }
-  std::vector<Candidate> found;
+  std::vector<std::pair<const GpuProduct*, ProductSupply>> found;
   std::string present;
   for (const ProductSupply& s : supply) {
-    auto candidate = CandidateOf(s);
-    if (!candidate) continue;  // a product that no catalogue row describes cannot be planned for
-    present += (present.empty() ? "" : ", ") + candidate->product->name;
-    const bool wanted =
-        allowed.empty() || std::find(allowed.begin(), allowed.end(), candidate->product) != allowed.end();
-    if (wanted) found.push_back(*candidate);
+    const GpuProduct* product = catalogue.Find(s.product);
+    if (product == nullptr) continue;  // a product that no catalogue row describes cannot be planned for
+    present += (present.empty() ? "" : ", ") + product->name;
+    if (allowed.empty() || std::find(allowed.begin(), allowed.end(), product) != allowed.end()) {
+      found.emplace_back(product, s);
+    }
   }
   if (found.empty()) {
     return Fail(ErrorCode::kResourceExhausted,
@@ -66,46 +84,43 @@ Result<std::vector<Candidate>> Candidates(const api::TrainingJob& job, const std
                                   "nvidia.com/gpu.product"
                                 : "spec.gpus.products: the cluster has none of them, only " + present);
   }
-  if (!allowed.empty()) {
-    std::stable_sort(found.begin(), found.end(), [&](const Candidate& a, const Candidate& b) {
-      return std::find(allowed.begin(), allowed.end(), a.product) <
-             std::find(allowed.begin(), allowed.end(), b.product);
-    });
-  } else {
-    // No preference stated: the smaller GPU first, so that large ones stay free for those who need them.
-    std::stable_sort(found.begin(), found.end(), [](const Candidate& a, const Candidate& b) {
-      return std::tie(a.memory_mib, a.product->name) < std::tie(b.memory_mib, b.product->name);
-    });
-  }
-  return found;
+  // Between equals the job's order decides, and without one the smaller GPU, so that large ones stay free.
+  std::stable_sort(found.begin(), found.end(), [&](const auto& a, const auto& b) {
+    auto key = [&](const auto& f) {
+      const auto place = std::find(allowed.begin(), allowed.end(), f.first) - allowed.begin();
+      const int64_t mib = f.second.memory_mib > 0 ? f.second.memory_mib : f.first->memory_mib;
+      return std::make_tuple(place, mib, f.first->name);
+    };
+    return key(a) < key(b);
+  });
+  std::vector<ProductSupply> usable;
+  for (auto& [product, s] : found) usable.push_back(std::move(s));
+  return usable;
 }
 
-bool ClusterHolds(const Candidate& candidate, const PlanOption& option) {
-  return candidate.nodes == 0 || option.gpus / option.per_node <= candidate.nodes;
+std::string WaysOutText(const Plan& plan) {
+  std::string text = plan.ways_out->too_big + "; ways out: ";
+  for (const WayOut& way : plan.ways_out->ways) text += way.what + "; ";
+  return text + "or spec.gpus.allowOvercommit: true";
+}
+
+constexpr size_t kMostAdvice = 8;  // a status is no document
+
+// To five significant digits.
+double Rounded(double value) {
+  if (value == 0 || !std::isfinite(value)) return 0;
+  const double scale = std::pow(10.0, 4 - static_cast<int>(std::floor(std::log10(std::abs(value)))));
+  return std::round(value * scale) / scale;
+}
+std::optional<double> Rounded(std::optional<double> value) {
+  return value ? std::optional<double>(Rounded(*value)) : std::nullopt;
 }
 
 double Excess(const PlanOption& option) {
   return static_cast<double>(option.bytes.total) / static_cast<double>(option.bytes.capacity);
 }
 
-std::string WaysOut(const PlanRequest& request, const std::vector<Candidate>& candidates, bool bundled) {
-  std::string ways;
-  auto add = [&](const std::string& way) { ways += (ways.empty() ? "" : ", ") + way; };
-  for (const Candidate& candidate : candidates) {
-    if (auto option = SmallestFull(request, candidate, 1, request.global_batch)) {
-      add(std::to_string(option->gpus) + " x " + candidate.product->name + (option->gpus == 1 ? " fits" : " fit"));
-    }
-  }
-  if (request.strategy != api::Strategy::kAuto && request.strategy != api::Strategy::kFsdp) {
-    add(bundled ? "spec.parallelism.strategy Auto" : "spec.parallelism.strategy FSDP");
-  }
-  if (request.micro_batch > 1) add("a smaller spec.training.microBatchSize");
-  if (request.sequence_length > 512) add("a shorter spec.training.sequenceLength");
-  add("spec.gpus.allowOvercommit: true");
-  return ways;
-}
-
-api::PlanStatus StatusOf(const api::TrainingJob& job, const PlanOption& option) {
+api::PlanStatus StatusOf(const api::TrainingJob& job, const Plan& plan, const PlanOption& option) {
   api::PlanStatus status;
   status.strategy = std::string(api::ToString(option.strategy));
   status.gpus = option.gpus;
@@ -113,73 +128,94 @@ api::PlanStatus StatusOf(const api::TrainingJob& job, const PlanOption& option) 
   status.product = option.product;
   status.micro_batch_size = option.micro_batch;
   status.accumulation = option.accumulation;
-  status.parameters = option.checkpoint_bytes / 12;
+  status.parameters = plan.shape.parameters;
   status.bytes_per_gpu = option.bytes.total;
   status.capacity_bytes = option.bytes.capacity;
   status.checkpoint_bytes = option.checkpoint_bytes;
   status.why = option.why;
   status.generation = job.meta.generation;
+  status.activation_checkpointing = option.checkpointing == Checkpointing::kFull        ? "Full"
+                                    : option.checkpointing == Checkpointing::kSelective ? "Selective"
+                                                                                        : "None";
+  const PerGpuBytes& b = option.bytes;
+  status.bytes = {.weights = b.weights,
+                  .gradients = b.gradients,
+                  .master = b.master,
+                  .optimizer = b.optimizer,
+                  .activations = b.activations,
+                  .logits = b.logits,
+                  .buffers = b.buffers,
+                  .overhead = b.overhead};
+  status.efficiency = Rounded(option.efficiency);
+  status.expected_efficiency = Rounded(option.physical_efficiency);
+  status.step_seconds = Rounded(option.step_seconds);
+  status.tokens_per_second = Rounded(option.tokens_per_second);
+  status.hours = Rounded(option.hours);
+  status.cost = Rounded(option.cost);
+  if (option.cost) status.currency = plan.request.catalogue->currency();
+  for (const RunnerUp& r : plan.runners_up) {
+    status.alternatives.push_back({.product = r.option.product,
+                                   .gpus = r.option.gpus,
+                                   .method = MethodOf(r.option),
+                                   .hours = Rounded(r.option.hours),
+                                   .cost = Rounded(r.option.cost),
+                                   .why = r.why_lost});
+  }
+  for (const auto* sentences : {&plan.warnings, &plan.advice}) {
+    for (const std::string& sentence : *sentences) {
+      if (status.advice.size() < kMostAdvice) status.advice.push_back(sentence);
+    }
+  }
+  if (const auto& measured = job.status.measured) {
+    status.corrections = *measured;
+    status.why += "; corrected by what runs of this job measured: states x" + Grouped(measured->states) +
+                  ", activations x" + Grouped(measured->activations) + ", buffers x" + Grouped(measured->buffers) +
+                  ", step time x" + Grouped(measured->step_seconds);
+  }
   return status;
 }
 
 }  // namespace
 
-Result<api::PlanStatus> PlanJob(const api::TrainingJob& job, const std::vector<ProductSupply>& supply) {
+Result<api::PlanStatus> PlanJob(const api::TrainingJob& job, const std::vector<ProductSupply>& supply,
+                                std::shared_ptr<const Catalogue> catalogue) {
   auto shape = ShapeOf(job);
   if (!shape) return Fail(shape.error());
-  const PlanRequest request = RequestOf(job, *shape);
-  const api::Gpus& gpus = job.spec.gpus;
   if (auto ok = CheckTraining(job.spec.training); !ok) return Fail(ok.error());
+  if (catalogue == nullptr) catalogue = Catalogue::Default();
+  PlanRequest request = RequestOf(job, *shape, catalogue);
+  const api::Gpus& gpus = job.spec.gpus;
   const int64_t least = gpus.count > 0 ? gpus.count : gpus.min_count;
   if (least > request.global_batch) {
     return Fail(ErrorCode::kInvalidArgument, std::string("spec.gpus.") + (gpus.count > 0 ? "count" : "minCount") +
                                                  ": " + std::to_string(least) + " GPUs is more than globalBatchSize " +
                                                  std::to_string(request.global_batch));
   }
-  auto candidates = Candidates(job, supply);
-  if (!candidates) return Fail(candidates.error());
+  auto usable = Supply(job, *catalogue, supply);
+  if (!usable) return Fail(usable.error());
+  request.supply = std::move(*usable);
 
-  // The best fitting option: one that the cluster can hold, then the fewest GPUs, then the job's order of products.
-  std::optional<PlanOption> best;
-  bool best_held = false;
-  std::optional<PlanOption> nearest;  // of those that do not fit
-  std::optional<Error> shares;
-  for (const Candidate& candidate : *candidates) {
-    // An explicit count stands alone; else the smallest of the elastic range, or of all.
-    const int64_t from = std::max<int64_t>(1, least);
-    const int64_t to = gpus.count > 0       ? gpus.count
-                       : gpus.max_count > 0 ? std::min(gpus.max_count, request.global_batch)
-                                            : request.global_batch;
-    if (auto option = SmallestFull(request, candidate, from, to)) {
-      const bool held = ClusterHolds(candidate, *option);
-      if (!best || std::make_tuple(!held, option->gpus) < std::make_tuple(!best_held, best->gpus)) {
-        best = std::move(option);
-        best_held = held;
-      }
-      continue;
-    }
-    // Nothing fits: what comes nearest is the largest count allowed.
-    const int64_t n = to;
-    auto per_node = PerNodeFor(n, candidate.gpus_per_node, request.per_node);
-    if (!per_node) {
-      shares = per_node.error().Wrap("spec.gpus on " + candidate.product->name);
-      continue;
-    }
-    PlanOption option = Choose(request, candidate, n, *per_node);
-    if (!nearest || Excess(option) < Excess(*nearest)) nearest = std::move(option);
+  const auto priced = [&](const ProductSupply& s) { return catalogue->Find(s.product)->price_per_hour.has_value(); };
+  if (request.max_cost && std::none_of(request.supply.begin(), request.supply.end(), priced)) {
+    return Fail(
+        ErrorCode::kInvalidArgument,
+        "spec.budget.maxCost: the operator's catalogue has no price of any GPU that the job may use; add prices "
+        "to it, or leave the limit out");
   }
-  if (best) return StatusOf(job, *best);
-  if (!nearest) return Fail(*shares);
-  if (gpus.allow_overcommit && gpus.count > 0) {
-    nearest->why = "started although it " + nearest->why + " (allowOvercommit)";
-    return StatusOf(job, *nearest);
+  auto plan = MakePlan(request);
+  if (!plan) return Fail(plan.error().Wrap("spec.gpus"));
+  if (plan->chosen) return StatusOf(job, *plan, plan->options[*plan->chosen]);
+  if (!plan->ways_out) {
+    const bool limits = request.max_hours || request.max_cost;
+    return Fail(ErrorCode::kResourceExhausted, (limits ? "OverBudget: " : "DoesNotFit: ") + plan->not_chosen);
   }
-  return Fail(ErrorCode::kResourceExhausted,
-              "DoesNotFit: " + FormatCount(request.shape.parameters) + " as " +
-                  std::string(api::ToString(nearest->strategy)) + " on " + std::to_string(nearest->gpus) + " x " +
-                  nearest->product + " needs " + FormatBinaryBytes(static_cast<double>(nearest->bytes.total)) + " of " +
-                  FormatBinaryBytes(static_cast<double>(nearest->bytes.capacity)) +
-                  " usable per GPU; ways out: " + WaysOut(request, *candidates, job.spec.UsesBundledTrainer()));
+  if (gpus.allow_overcommit && gpus.count > 0 && !plan->options.empty()) {
+    PlanOption nearest = *std::min_element(plan->options.begin(), plan->options.end(),
+                                           [](const auto& a, const auto& b) { return Excess(a) < Excess(b); });
+    nearest.why = "started although it " + nearest.why + " (allowOvercommit)";
+    return StatusOf(job, *plan, nearest);
+  }
+  return Fail(ErrorCode::kResourceExhausted, "DoesNotFit: " + WaysOutText(*plan));
 }
 
 }  // namespace trainyard::sizing

@@ -52,7 +52,9 @@ TrainingJob FullJob() {
             .per_node = 1,
             .products = {"H100-SXM"},
             .nvlink = NvLink::kRequired,
+            .goal = Goal::kFastest,
             .allow_overcommit = true};
+  s.budget = {.max_hours = 60.5, .max_cost = 30'000.5};
   s.checkpoint = Checkpoint{.volume = "checkpoints",
                             .path = "elsewhere",
                             .every_steps = 50,
@@ -75,8 +77,30 @@ TrainingJob FullJob() {
   t.conditions = {{"Planned", "True", "Fits", "2 GPUs", 3, noon}};
   t.gpus = 2;
   t.selector = "trainyard.dev/job-uid=x";
-  t.plan =
-      PlanStatus{"ZeRO2", 2, 1, "H100-SXM", 4, 2, 3030272, 48484352, 85899345920, 36363264, "smallest that fits", 3};
+  t.plan = PlanStatus{.strategy = "ZeRO2",
+                      .gpus = 2,
+                      .per_node = 1,
+                      .product = "H100-SXM",
+                      .micro_batch_size = 4,
+                      .accumulation = 2,
+                      .parameters = 3030272,
+                      .bytes_per_gpu = 48484352,
+                      .capacity_bytes = 85899345920,
+                      .checkpoint_bytes = 36363264,
+                      .why = "smallest that fits",
+                      .generation = 3,
+                      .activation_checkpointing = "Full",
+                      .bytes = {1, 2, 3, 4, 5, 6, 7, 8},
+                      .efficiency = 0.9,
+                      .expected_efficiency = 0.95,
+                      .step_seconds = 0.5,
+                      .tokens_per_second = 4096.5,
+                      .hours = 12.5,
+                      .cost = 99.5,
+                      .currency = "EUR",
+                      .alternatives = {{"L40S", 4, "FSDP", 20.5, 88.5, "4 x L40S: 8.00 h later, but costs 11.00 less"}},
+                      .advice = {"Two GPUs are the easiest to debug."},
+                      .corrections = {.states = 1.5, .activations = 0.75, .buffers = 1.25, .step_seconds = 0.5}};
   t.placement = PlacementStatus{{{"node-a", 1}, {"node-b", 1}}, "rack-3"};
   t.trainer = TrainerStatus{"example.com/me/train:1", 1000, 2147483648, 3};
   t.attempt = 7;
@@ -100,8 +124,10 @@ TrainingJob FullJob() {
                         .step_seconds = 0.25,
                         .trainer_phase = "Training",
                         .resumed_from_step = 100,
-                        .parameter_hash = "0123456789abcdef"};
+                        .parameter_hash = "0123456789abcdef",
+                        .memory = MemoryStatus{1, 2, 3, 4, 5, 6, 7}};
   t.checkpoint = CheckpointStatus{100, 36363264, 0.5, "2026-01-31T12:00:00Z"};
+  t.measured = PlanCorrections{.states = 1.5, .activations = 0.75, .buffers = 1.25, .step_seconds = 0.5};
   t.advice = {"use FSDP"};
   return job;
 }

@@ -101,11 +101,22 @@ TEST(PlanJob, CountZeroIsSizedFromTheModel) {
   api::TrainingJob job = Script("7B", 0);
   auto plan = PlanJob(job, H100s(4));
   ASSERT_TRUE(plan) << plan.error().message;
-  EXPECT_EQ(plan->gpus, 2);
+  // Two would have to compute the activations again, which takes more GPU time than two more GPUs.
+  EXPECT_EQ(plan->gpus, 4);
   EXPECT_EQ(plan->strategy, "FSDP");
-  EXPECT_THAT(plan->why, HasSubstr("full activation checkpointing"));
+  EXPECT_EQ(plan->activation_checkpointing, "None");
+  ASSERT_FALSE(plan->alternatives.empty());
+  EXPECT_EQ(plan->alternatives[0].gpus, 2);
+  EXPECT_EQ(plan->alternatives[0].method, "FSDP with full activation checkpointing");
+  EXPECT_THAT(plan->alternatives[0].why, HasSubstr("GPU-hours more"));
+  job.spec.gpus.max_count = 2;
+  EXPECT_EQ(PlanJob(job, H100s(4))->gpus, 2);
+  EXPECT_EQ(PlanJob(job, H100s(4))->activation_checkpointing, "Full");
+  // Three and six GPUs of 512 sequences would not take the same number each.
   job.spec.gpus.min_count = 3;
   job.spec.gpus.max_count = 8;
+  EXPECT_EQ(PlanJob(job, H100s(4))->gpus, 4);
+  job.spec.gpus.max_count = 3;
   EXPECT_EQ(PlanJob(job, H100s(4))->gpus, 3);
   job = Script("70B", 0);
   EXPECT_EQ(PlanJob(job, H100s(8))->gpus, 32);
@@ -121,8 +132,10 @@ TEST(PlanJob, ATwelveGpuJobTakesTwoNodesOfSix) {
 TEST(PlanJob, WhatDoesNotFitSaysTheNumbersAndTheWaysOut) {
   const Error error = ErrorOf(Script("7B", 1), H100s(4));
   EXPECT_EQ(error.code, ErrorCode::kResourceExhausted);
-  EXPECT_THAT(error.message, StartsWith("DoesNotFit: 7B as FSDP on 1 x H100-SXM needs "));
-  EXPECT_THAT(error.message, HasSubstr("usable per GPU; ways out: 2 x H100-SXM fit"));
+  EXPECT_THAT(error.message, StartsWith("DoesNotFit: 7B as FSDP with full activation checkpointing on 1 x H100-SXM "));
+  EXPECT_THAT(error.message, HasSubstr("usable per GPU, "));
+  EXPECT_THAT(error.message, HasSubstr("; ways out: "));
+  EXPECT_THAT(error.message, HasSubstr("More GPUs: FSDP on 4 x H100-SXM needs "));
   EXPECT_THAT(error.message, HasSubstr("spec.gpus.allowOvercommit: true"));
 }
 
@@ -182,15 +195,30 @@ TEST(PlanJob, ProductsAreCheckedAgainstCatalogueAndCluster) {
   EXPECT_THAT(error.message, HasSubstr("no node of the cluster offers GPUs of a known product"));
 }
 
-TEST(PlanJob, SmallerGpusFirstUnlessTheJobSaysOtherwise) {
+TEST(PlanJob, PricesAndGoalChooseTheProduct) {
   std::vector<ProductSupply> both = H100s(2);
   both.push_back({.product = "L40S", .memory_mib = 46068, .gpus_per_node = 8, .nodes = 2});
   api::TrainingJob job = Script("1B", 2);
-  EXPECT_EQ(PlanJob(job, both)->product, "L40S");
-  job.spec.gpus.products = {"H100-SXM", "L40S"};
-  EXPECT_EQ(PlanJob(job, both)->product, "H100-SXM");
-  // Sized from the model: one H100 does for 3B what two L40S do, so fewer GPUs win.
-  job = Script("3B", 0);
+  EXPECT_EQ(PlanJob(job, both)->product, "H100-SXM") << "without prices, the fewest GPU-hours";
+  auto priced = Catalogue::FromYaml(R"(
+currency: EUR
+products:
+- {name: H100-SXM, pricePerHour: 4}
+- {name: L40S, pricePerHour: 0.5}
+)",
+                                    "prices");
+  ASSERT_TRUE(priced) << priced.error().message;
+  const auto catalogue = std::make_shared<const Catalogue>(*priced);
+  auto plan = PlanJob(job, both, catalogue);
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_EQ(plan->product, "L40S");
+  EXPECT_EQ(plan->currency, "EUR");
+  EXPECT_GT(*plan->cost, 0);
+  job.spec.gpus.goal = api::Goal::kFastest;
+  EXPECT_EQ(PlanJob(job, both, catalogue)->product, "H100-SXM");
+  job.spec.gpus.goal = api::Goal::kCheapest;
+  // Sized from the model: one H100 holds 1B and takes less GPU time than any number of L40S.
+  job = Script("1B", 0);
   EXPECT_EQ(PlanJob(job, both)->product, "H100-SXM");
   EXPECT_EQ(PlanJob(job, both)->gpus, 1);
 }
@@ -201,10 +229,77 @@ TEST(PlanJob, AProductThatTheClusterHasEnoughOfWins) {
   EXPECT_EQ(PlanJob(Script("1B", 8), both)->product, "H100-SXM");
 }
 
+TEST(PlanJob, TheBudgetIsALimit) {
+  api::TrainingJob job = Script("7B", 0);
+  job.spec.training.steps = 10'000;
+  const auto free = PlanJob(job, H100s(16));
+  ASSERT_TRUE(free) << free.error().message;
+  job.spec.budget.max_hours = *free->hours / 3;
+  const auto faster = PlanJob(job, H100s(16));
+  ASSERT_TRUE(faster) << faster.error().message;
+  EXPECT_LE(*faster->hours, job.spec.budget.max_hours);
+  EXPECT_GT(faster->gpus, free->gpus);
+  EXPECT_THAT(faster->alternatives.front().why, HasSubstr("the limit is"));
+  job.spec.budget.max_hours = 0.001;
+  Error error = ErrorOf(job, H100s(16));
+  EXPECT_EQ(error.code, ErrorCode::kResourceExhausted);
+  EXPECT_THAT(error.message, StartsWith("OverBudget: no size keeps the limits; the nearest, "));
+  job.spec.budget = {.max_cost = 100};
+  error = ErrorOf(job, H100s(16));
+  EXPECT_EQ(error.code, ErrorCode::kInvalidArgument);
+  EXPECT_THAT(error.message, StartsWith("spec.budget.maxCost: the operator's catalogue has no price"));
+}
+
+TEST(PlanJob, TheFastestStopsAtMaxCountOrWhereDoublingPaysNoMore) {
+  api::TrainingJob job = Script("1B", 0);
+  job.spec.gpus.goal = api::Goal::kFastest;
+  job.spec.gpus.max_count = 16;
+  EXPECT_EQ(PlanJob(job, H100s(200))->gpus, 16);
+  job.spec.gpus.max_count = 0;
+  const auto plan = PlanJob(job, H100s(200));
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_GE(plan->gpus, 64);
+  EXPECT_LE(plan->gpus, 512) << "the global batch has no more sequences";
+}
+
+TEST(PlanJob, MeasurementsCorrectTheNextPlan) {
+  api::TrainingJob job = Script("7B", 8);
+  const auto before = PlanJob(job, H100s(4));
+  ASSERT_TRUE(before) << before.error().message;
+  job.status.measured = api::PlanCorrections{.states = 1.1, .activations = 0.8, .buffers = 1.2, .step_seconds = 1.5};
+  const auto after = PlanJob(job, H100s(4));
+  ASSERT_TRUE(after) << after.error().message;
+  EXPECT_EQ(after->strategy, before->strategy);
+  auto near = [](int64_t bytes, double expected) {
+    EXPECT_NEAR(static_cast<double>(bytes), expected, 0.01 * expected);
+  };
+  near(after->bytes.optimizer, 1.1 * static_cast<double>(before->bytes.optimizer));
+  near(after->bytes.activations, 0.8 * static_cast<double>(before->bytes.activations));
+  near(after->bytes.buffers, 1.2 * static_cast<double>(before->bytes.buffers));
+  EXPECT_NEAR(*after->hours, 1.5 * *before->hours, 0.01 * *after->hours);
+  EXPECT_EQ(after->corrections, *job.status.measured);
+  EXPECT_THAT(after->why, HasSubstr("states x1.10, activations x0.80, buffers x1.20, step time x1.50"));
+}
+
+TEST(PlanJob, TheStatusIsSmall) {
+  std::vector<ProductSupply> all;
+  for (const GpuProduct& p : Catalogue::Default()->products()) {
+    if (!p.Simulated()) all.push_back({.product = p.name, .nodes = 64});
+  }
+  const auto plan = PlanJob(Script("70B", 0), all);
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_LE(plan->alternatives.size(), 6u);
+  EXPECT_LE(plan->advice.size(), 8u);
+  size_t characters = plan->why.size();
+  for (const auto& alternative : plan->alternatives) characters += alternative.why.size() + alternative.method.size();
+  for (const std::string& sentence : plan->advice) characters += sentence.size();
+  EXPECT_LE(characters, 4000u);
+}
+
 TEST(PlanJob, PerNodeMustDivide) {
   api::TrainingJob job = Script("1B", 6);
   job.spec.gpus.per_node = 4;
-  EXPECT_THAT(ErrorOf(job, H100s(4)).message, HasSubstr("spec.gpus on H100-SXM: GPU count 6 is not a multiple of 4"));
+  EXPECT_THAT(ErrorOf(job, H100s(4)).message, HasSubstr("spec.gpus: on H100-SXM: GPU count 6 is not a multiple of 4"));
   job.spec.gpus.per_node = 3;
   EXPECT_EQ(PlanJob(job, H100s(4))->per_node, 3);
 }
