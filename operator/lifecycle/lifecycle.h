@@ -15,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,6 +27,7 @@
 #include "operator/base/backoff.h"
 #include "operator/base/clock.h"
 #include "operator/placement/yard.h"
+#include "operator/sizing/plan.h"
 
 namespace trainyard::lifecycle {
 
@@ -42,6 +44,14 @@ class Surroundings {
   virtual const placement::Yard& Yard() const = 0;
 };
 
+// Who plans jobs. An interface, so that plans can be remembered: the same question must have the same answer.
+class Planner {
+ public:
+  virtual ~Planner() = default;
+  virtual Result<api::PlanStatus> Plan(const api::TrainingJob& job, const std::vector<sizing::ProductSupply>& supply,
+                                       std::shared_ptr<const sizing::Catalogue> catalogue) = 0;
+};
+
 struct Input {
   api::TrainingJob job;
   std::vector<api::PodSnapshot> pods;  // all pods labelled with this job's UID, any attempt
@@ -51,6 +61,7 @@ struct Input {
   std::vector<api::NodeSnapshot> nodes;
   std::vector<api::PodSnapshot> all_pods;        // of the whole cluster, for the ledger; may include `pods`
   std::vector<placement::Booking> other_claims;  // ClaimsOf every other job
+  Planner* planner = nullptr;                    // null: sizing::PlanJob
   bool service_exists = false;
   std::string refused;  // what the API server said when it last refused what this attempt needs; empty: nothing
   // What rank 0 of attempt `progress_attempt` last said of itself; ignored unless that is the live attempt.

@@ -38,12 +38,37 @@ void Refuse(Context& c, const std::string& reason, const std::string& message) {
   c.SetPhase(api::Phase::kPending, message.starts_with(reason + ": ") ? message : reason + ": " + message);
 }
 
+Result<api::PlanStatus> Plan(Context& c, const api::TrainingJob& job) {
+  const std::vector<sizing::ProductSupply> supply = c.Yard().Supply();
+  const std::shared_ptr<const sizing::Catalogue> catalogue = nullptr;
+  auto ask = [&](const api::TrainingJob& asked) {
+    if (c.in.planner != nullptr) return c.in.planner->Plan(asked, supply, catalogue);
+    return sizing::PlanJob(asked, supply, catalogue);
+  };
+  auto plan = ask(job);
+  if (plan || !job.status.measured) return plan;
+  // Measurements make estimates better; they must not refuse what would be tried without them.
+  api::TrainingJob unmeasured = job;
+  unmeasured.status.measured.reset();
+  return ask(unmeasured);
+}
+
+// True if a run measured what the plan does not contain yet. A running attempt keeps its plan.
+bool Measured(const Context& c) {
+  return !c.Live() && c.s.measured && c.s.plan && c.s.plan->corrections != *c.s.measured;
+}
+
+const char* ReasonOf(const Error& error) {
+  if (error.code != ErrorCode::kResourceExhausted) return "Impossible";
+  return error.message.starts_with("OverBudget: ") ? "OverBudget" : "DoesNotFit";
+}
+
 }  // namespace
 
 std::optional<api::PlanStatus> PlanFor(Context& c, int64_t count, std::string* problem) {
   api::TrainingJob job = c.job;
   if (count > 0) job.spec.gpus.count = count;
-  auto plan = sizing::PlanJob(job, c.Yard().Supply());
+  auto plan = Plan(c, job);
   if (!plan) {
     if (problem != nullptr) *problem = plan.error().message;
     return std::nullopt;
@@ -56,14 +81,11 @@ void JudgePlan(Context& c) {
   std::vector<std::string> errors = api::Validate(c.job);
   if (!errors.empty()) return Refuse(c, "Invalid", Join(errors));
   bool elastic = c.job.spec.gpus.min_count > 0;
-  if (c.s.plan && c.s.plan->generation == c.job.meta.generation && (!elastic || c.Live())) {
+  if (c.s.plan && c.s.plan->generation == c.job.meta.generation && (!elastic || c.Live()) && !Measured(c)) {
     c.plan = c.s.plan;
   } else {
-    auto plan = sizing::PlanJob(c.job, c.Yard().Supply());
-    if (!plan) {
-      bool room = plan.error().code == ErrorCode::kResourceExhausted;
-      return Refuse(c, room ? "DoesNotFit" : "Impossible", plan.error().message);
-    }
+    auto plan = Plan(c, c.job);
+    if (!plan) return Refuse(c, ReasonOf(plan.error()), plan.error().message);
     c.plan = *plan;
     c.plan->generation = c.job.meta.generation;
   }

@@ -1,5 +1,7 @@
 // What rank 0 says of its progress, copied into status: rounded, and only as often as people look.
+#include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <tuple>
 
 #include "operator/lifecycle/conditions.h"
@@ -39,7 +41,7 @@ void KeepWhatIsNotKnownYet(api::Progress& now, const api::Progress& old) {
 
 auto Tie(const api::Progress& p) {
   return std::tie(p.step, p.steps, p.loss, p.validation_loss, p.initial_validation_loss, p.tokens_per_second,
-                  p.step_seconds, p.trainer_phase, p.resumed_from_step, p.parameter_hash);
+                  p.step_seconds, p.trainer_phase, p.resumed_from_step, p.parameter_hash, p.memory);
 }
 
 auto Tie(const api::CheckpointStatus& p) { return std::tie(p.step, p.bytes, p.seconds, p.time); }
@@ -62,6 +64,40 @@ void JudgeResume(Context& c, const api::Progress& now) {
   c.Say("Warning", "Regressed", message);
 }
 
+// New factor of a group of terms: what is measured over what was estimated with the factor that the estimate contains.
+// To the hundredth, and bounded as the plan bounds it; nothing is learnt where either side is nothing.
+void Correct(double& factor, double contained, double measured, double estimated) {
+  if (!(measured > 0) || !(estimated > 0)) return;
+  factor = std::clamp(std::round(100 * contained * measured / estimated) / 100, 0.5, 2.0);
+}
+
+// What this attempt measured of its own plan, for the next one's.
+void Measure(Context& c, const api::Progress& now) {
+  constexpr int64_t kWarmUp = 10;  // steps that compile, allocate and fill caches
+  if (!c.s.plan || c.s.plan->bytes.optimizer == 0) return;
+  const api::PlanStatus& plan = *c.s.plan;
+  api::PlanCorrections measured = c.s.measured.value_or(plan.corrections);
+  if (now.memory) {
+    const api::MemoryStatus& m = *now.memory;
+    const auto sum = [](std::initializer_list<int64_t> terms) {
+      double total = 0;
+      for (int64_t bytes : terms) total += static_cast<double>(bytes);
+      return total;
+    };
+    const api::PlanBytes& b = plan.bytes;
+    Correct(measured.states, plan.corrections.states, sum({m.gradients, m.master, m.optimizer}),
+            sum({b.gradients, b.master, b.optimizer}));
+    Correct(measured.activations, plan.corrections.activations, sum({m.activations_peak}),
+            sum({b.activations, b.logits}));
+    // Weights beyond those at rest are gathered ones, which the plan counts as buffers.
+    Correct(measured.buffers, plan.corrections.buffers, sum({m.params, m.buffers, -b.weights}), sum({b.buffers}));
+  }
+  if (now.step_seconds && plan.step_seconds && now.step >= now.resumed_from_step.value_or(0) + kWarmUp) {
+    Correct(measured.step_seconds, plan.corrections.step_seconds, *now.step_seconds, *plan.step_seconds);
+  }
+  if (measured != plan.corrections || c.s.measured) c.s.measured = measured;
+}
+
 }  // namespace
 
 void ReadProgress(Context& c) {
@@ -81,6 +117,7 @@ void ReadProgress(Context& c) {
     changed = old == nullptr || Tie(*old) != Tie(now);
     if (due && changed) {
       JudgeResume(c, now);
+      Measure(c, now);
       c.s.progress = now;
     }
   }
