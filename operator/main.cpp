@@ -8,10 +8,12 @@
 #include <map>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include <spdlog/spdlog.h>
 #include <CLI/CLI.hpp>
 
+#include "operator/api/names.h"
 #include "operator/base/quantity.h"
 #include "operator/http/transport.h"
 #include "operator/logging.h"
@@ -60,8 +62,8 @@ void AddFlags(CLI::App& app, Flags& flags) {
   duration("--retry-period", flags.retry_period, "Between tries to renew");
   duration("--lease-timeout", flags.lease_timeout, "Of one call for the lease");
   named(app.add_option("--kube-api-qps", m.kube.qps, "Requests per second at most; 0: no limit"))
-      ->check(CLI::NonNegativeNumber);
-  named(app.add_option("--kube-api-burst", m.kube.burst, "Requests at once at most"))->check(CLI::PositiveNumber);
+      ->check(CLI::Range(0.0, 1e6));
+  named(app.add_option("--kube-api-burst", m.kube.burst, "Requests at once at most"))->check(CLI::Range(1, 1'000'000));
   duration("--kube-api-timeout", flags.kube_api_timeout, "Of one call");
   duration("--watch-timeout", flags.watch_timeout, "The server is asked to end a watch after about so long");
   duration("--watch-idle-timeout", flags.watch_idle_timeout, "A watch that brings nothing for so long is dead");
@@ -77,11 +79,23 @@ void AddFlags(CLI::App& app, Flags& flags) {
   named(app.add_option("--log-format", flags.log_format, "text, json"));
 }
 
+// A name that the API server would refuse later, and with words that do not name the flag.
+Status CheckName(const char* flag, const std::string& name) {
+  if (name.empty() || api::IsDnsLabel(name)) return {};
+  return Fail(ErrorCode::kInvalidArgument,
+              std::string(flag) + ": '" + name + "' is not a name: at most 63 lower-case letters, digits and hyphens");
+}
+
 // Checks what CLI11 cannot, and fills the options.
 Status Resolve(Flags& flags) {
   if (Status status = SetUpLogging(flags.log_level, flags.log_format); !status) return status;
   ManagerOptions& m = flags.manager;
   m.version = TRAINYARD_VERSION;
+  for (const auto& [flag, name] :
+       {std::pair("--namespace", m.controller.ns), std::pair("--leader-election-namespace", m.election.ns),
+        std::pair("--leader-election-id", m.election.name)}) {
+    if (Status status = CheckName(flag, name); !status) return status;
+  }
   m.kube.user_agent = "trainyard-operator/" TRAINYARD_VERSION;
   if (flags.kube_api_timeout <= 0 || flags.lease_timeout <= 0 || flags.watch_timeout <= 0) {
     return Fail(

@@ -302,6 +302,30 @@ TEST(Chart, HasTheDefaultsOfTheProgram) {
   }
 }
 
+TEST(Operator, RefusesFlagsThatMakeNoSenseInOneLine) {
+  const struct {
+    const char* flag;
+    const char* message;
+  } table[] = {
+      {"--kube-api-qps=-1", "--kube-api-qps: Value -1 not in range 0"},
+      {"--kube-api-burst=0", "--kube-api-burst: Value 0 not in range"},
+      {"--workers=65", "--workers: Value 65 not in range"},
+      {"--namespace=Bad_NS", "--namespace: 'Bad_NS' is not a name"},
+      {"--leader-election-id=Bad_Id!", "--leader-election-id: 'Bad_Id!' is not a name"},
+      {"--lease-duration=5s", "the lease duration (5.0s) must be longer than the renew deadline (10.0s)"},
+      {"--lease-duration=5", "--lease-duration"},
+      {"--metrics-bind-address=nowhere", "--metrics-bind-address"},
+      {"--log-level=loud", "loud"},
+  };
+  for (const auto& row : table) {
+    const Ran ran = RunProgram({TRAINYARD_BIN_DIR "/trainyard-operator", row.flag});
+    EXPECT_EQ(ran.code, 2) << row.flag;
+    EXPECT_THAT(ran.err, testing::HasSubstr(row.message)) << row.flag;
+    EXPECT_EQ(std::count(ran.err.begin(), ran.err.end(), '\n'), 1) << ran.err;
+    EXPECT_LT(ran.err.size(), 200u) << ran.err;
+  }
+}
+
 TEST_F(ChartOnCluster, ApiServerAndOperatorAcceptWhatEveryValuesFileRenders) {
   Install();
   Kubectl({"create", "namespace", "team-a"});  // of namespaced.values.yaml
