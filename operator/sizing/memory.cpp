@@ -37,6 +37,9 @@ PerGpuBytes Estimate(const MemoryInput& asked, int64_t capacity_bytes) {
   return out;
 }
 
-int64_t UsableBytes(int64_t memory_mib) { return memory_mib * 1024 * 1024 / 100 * 95; }
+int64_t UsableBytes(int64_t memory_mib, double reserve) {
+  const double percent = static_cast<double>(memory_mib * 1024 * 1024 / 100);
+  return static_cast<int64_t>(percent * (100 - 100 * std::clamp(reserve, 0.0, 1.0)));
+}
 
 }  // namespace trainyard::sizing

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "operator/sizing/gpu_catalogue.h"
 #include "operator/sizing/memory_at_rest.h"
 #include "operator/sizing/memory_host.h"
 #include "operator/sizing/memory_in_step.h"
@@ -33,7 +34,7 @@ struct PerGpuBytes {
 };
 PerGpuBytes Estimate(const MemoryInput& in, int64_t capacity_bytes);
 
-// 95 % of what the node's label says: the rest is kept back for what no formula knows.
-int64_t UsableBytes(int64_t memory_mib);
+// What the node's label says less the reserve, a share of it, which is kept back for what no formula knows.
+int64_t UsableBytes(int64_t memory_mib, double reserve = kDefaultDriverReserve);
 
 }  // namespace trainyard::sizing

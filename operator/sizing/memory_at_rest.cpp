@@ -1,6 +1,6 @@
 #include "operator/sizing/memory_at_rest.h"
 
-#include <algorithm>
+#include <cmath>
 
 #include "operator/sizing/memory_tensors.h"
 
@@ -9,7 +9,7 @@ namespace {
 
 using Tensor = TensorSums::Tensor;
 
-constexpr int64_t kQuantisationBlock = 256;
+constexpr double kQuantisationBlock = 256;
 constexpr int64_t kSmallestQuantised = 4096;
 
 double Elements(const MemoryInput& in, const std::vector<Tensor>& tensors, int64_t shards) {
@@ -20,13 +20,17 @@ double Elements(const MemoryInput& in, const std::vector<Tensor>& tensors, int64
   return n;
 }
 
-// The stated number of parameters where the shape is a stand-in for it; adapters are counted as they are.
-double Scale(const MemoryInput& in, const TensorSums& sums) {
-  return sums.adapters.empty() ? StatedOverCounted(in, sums) : 1;
+// The stated number of parameters where the shape is a stand-in for it, and a share of it; adapters are counted as they
+// are. No rounding where the two numbers agree or nothing is cut.
+double Stated(const MemoryInput& in, const TensorSums& sums, double counted) {
+  const double stated = static_cast<double>(in.shape.parameters);
+  if (!sums.adapters.empty() || StatedOverCounted(in, sums) == 1) return counted;
+  return stated * (counted / sums.parameters);
 }
 
 double Trained(const MemoryInput& in, const TensorSums& sums, int64_t shards) {
-  return Elements(in, sums.Trained(), shards) * Scale(in, sums);
+  const bool whole = shards == 1 && in.tensor_parallel == 1 && in.pipeline_parallel == 1;
+  return Stated(in, sums, whole ? sums.trained : Elements(in, sums.Trained(), shards));
 }
 
 double FrozenBytes(const MemoryInput& in, const TensorSums& sums, int64_t shards) {
@@ -39,9 +43,10 @@ double FrozenBytes(const MemoryInput& in, const TensorSums& sums, int64_t shards
   return bytes * StatedOverCounted(in, sums);
 }
 
-double EightBitStates(double elements) {
-  if (elements < kSmallestQuantised) return 8 * elements;
-  return 2 * elements + 8 * ((elements + kQuantisationBlock - 1) / kQuantisationBlock);
+// Of `elements` numbers of a tensor; the whole tensor decides, so that cutting it never costs more.
+double EightBitStates(double elements, const Tensor& whole) {
+  if (whole.rows * whole.row_size < kSmallestQuantised) return 8 * elements;
+  return 2 * elements + 8 * std::ceil(elements / kQuantisationBlock);
 }
 
 double OptimizerStates(const MemoryInput& in, const TensorSums& sums, int64_t shards, double trained) {
@@ -52,8 +57,8 @@ double OptimizerStates(const MemoryInput& in, const TensorSums& sums, int64_t sh
     case Optimizer::kSgd:
       return in.momentum ? in.recipe.optimizer / 2 * trained : 0;
     case Optimizer::kAdamW8bit:
-      VisitHeld(in, sums.Trained(), shards, [&](int64_t rows, int64_t row_size, double copies, const Tensor&) {
-        bytes += EightBitStates(static_cast<double>(rows) * static_cast<double>(row_size)) * copies;
+      VisitHeld(in, sums.Trained(), shards, [&](int64_t rows, int64_t row_size, double copies, const Tensor& t) {
+        bytes += EightBitStates(static_cast<double>(rows) * static_cast<double>(row_size), t) * copies;
       });
       break;
     case Optimizer::kAdafactor:
@@ -62,7 +67,7 @@ double OptimizerStates(const MemoryInput& in, const TensorSums& sums, int64_t sh
       });
       break;
   }
-  return bytes * Scale(in, sums);
+  return sums.adapters.empty() ? bytes * StatedOverCounted(in, sums) : bytes;
 }
 
 // All of it, wherever it lives.
@@ -106,6 +111,12 @@ StateBytes StateOffGpu(const MemoryInput& in) {
   if (s.master == 0) s.master = 4 * TrainedElements(in, StageOf(in) >= 1 ? in.ShardRanks() : 1);
   if (!in.offload_parameters) s.weights = 0;
   return s;
+}
+
+double GradientPaddingBytes(const MemoryInput& in) {
+  if (StageOf(in) != 1) return 0;
+  const double n = static_cast<double>(in.ShardRanks());
+  return in.recipe.gradients * (n * TrainedElements(in, in.ShardRanks()) - TrainedElements(in, 1));
 }
 
 double WeightBytes(const MemoryInput& in) { return StateOnGpu(in).weights; }

@@ -29,6 +29,9 @@ StateBytes StateOffGpu(const MemoryInput& in);
 double WeightBytes(const MemoryInput& in);
 // Accumulated gradients: 4 P, cut from ZeRO-2 on.
 double GradientBytes(const MemoryInput& in);
+// What the reduce-scatter of our trainer adds to that at ZeRO-1, where full gradients lie in one buffer of ceil(R / N)
+// rows for each rank: less than N rows of every tensor, and not in any total.
+double GradientPaddingBytes(const MemoryInput& in);
 // fp32 copy that the optimizer updates: 4 P, cut from ZeRO-1 on.
 double MasterBytes(const MemoryInput& in);
 // States of the optimizer, cut from ZeRO-1 on: AdamW 8 P; 8-bit AdamW 2 P and two fp32 scales per block of 256, tensors

@@ -27,15 +27,25 @@ double HiddenBytes(const MemoryInput& in) {
   return in.recipe.compute * Tokens(in) * static_cast<double>(in.shape.hidden) / TensorParallel(in);
 }
 
+// Widths over h: of queries, of keys, and of the MLP that one token passes.
+struct Ratios {
+  double q, kv, ffn;
+};
+Ratios RatiosOf(const ModelShape& shape) {
+  const double h = static_cast<double>(shape.hidden);
+  return {static_cast<double>(shape.AttentionWidth()) / h, static_cast<double>(shape.KvWidth()) / h,
+          static_cast<double>(shape.TokenFfn()) / h};
+}
+
 // c under the checkpointing asked for, without the working set of a recomputed block.
 double StoredFactor(const MemoryInput& in) {
-  const double kv_share = static_cast<double>(in.shape.kv_heads) / static_cast<double>(in.shape.heads);
-  const double ffn_ratio = static_cast<double>(in.shape.ffn) / static_cast<double>(in.shape.hidden);
   switch (in.checkpointing) {
     case Checkpointing::kNone:
       return SavedFactor(in.shape, in.engine.kernels);
-    case Checkpointing::kSelective:
-      return 2.5 + (1 + 2 * kv_share) / 2 + ffn_ratio;  // half of the matmul outputs, and attention's output
+    case Checkpointing::kSelective: {
+      const Ratios r = RatiosOf(in.shape);
+      return 2.5 + (r.q + 2 * r.kv) / 2 + r.ffn;  // half of the matmul outputs, and attention's output
+    }
     case Checkpointing::kFull:
       return 1;
   }
@@ -48,19 +58,26 @@ double ScoreBytes(const MemoryInput& in) {
          TensorParallel(in);
 }
 
+// One fp32 number per token for each of the two norms, and for every head the log-sum-exp of flash attention.
+double RowStatisticBytes(const MemoryInput& in) {
+  if (!in.engine.row_statistics) return 0;
+  return 4 * Tokens(in) * (2 + static_cast<double>(in.shape.heads)) / TensorParallel(in);
+}
+
 // Between the two matrices of each adapter, kept for the gradient of the second.
 double AdapterOutputBytes(const MemoryInput& in, const TensorSums& sums) {
   return in.recipe.compute * Tokens(in) * sums.adapter_outputs;
 }
 
 double LayerActivations(const MemoryInput& in, const TensorSums& sums) {
-  return SavedFactor(in.shape, in.engine.kernels) * HiddenBytes(in) + ScoreBytes(in) + AdapterOutputBytes(in, sums);
+  return SavedFactor(in.shape, in.engine.kernels) * HiddenBytes(in) + ScoreBytes(in) + RowStatisticBytes(in) +
+         AdapterOutputBytes(in, sums);
 }
 
 double StoredPerLayer(const MemoryInput& in, const TensorSums& sums) {
   double bytes = StoredFactor(in) * HiddenBytes(in);
   // Recomputed with the block: the scores under either checkpointing, the adapters under full.
-  if (in.checkpointing == Checkpointing::kNone) bytes += ScoreBytes(in);
+  if (in.checkpointing == Checkpointing::kNone) bytes += ScoreBytes(in) + RowStatisticBytes(in);
   if (in.checkpointing != Checkpointing::kFull) bytes += AdapterOutputBytes(in, sums);
   return bytes;
 }
@@ -75,14 +92,25 @@ double Activations(const MemoryInput& in, const TensorSums& sums) {
   return InFlight(in) * static_cast<double>(LayersHere(in)) * StoredPerLayer(in, sums);
 }
 
+// The loss of a program that makes the head's gradients in forward: the hidden states before and after the last norm,
+// their gradient, and the larger of two moments: the first chunk's logits with its part of the head's gradient, or the
+// second one's with the fp32 sum besides.
+double HeadInForwardBytes(const MemoryInput& in, const TensorSums& sums, double all, double chunk) {
+  const double head =
+      sums.trained_root > 0 ? static_cast<double>(in.shape.vocab) * static_cast<double>(in.shape.hidden) : 0;
+  const double first = chunk * in.engine.logit_bytes + in.recipe.compute * head;
+  const double second =
+      chunk < all ? std::min(chunk, all - chunk) * in.engine.logit_bytes + (in.recipe.compute + 4) * head : 0;
+  return 3 * HiddenBytes(in) + std::max(first, second) / TensorParallel(in);
+}
+
 double Logits(const MemoryInput& in, const TensorSums& sums) {
   const double vocab = static_cast<double>(in.shape.vocab);
-  const double head = sums.trained_root > 0 ? vocab * static_cast<double>(in.shape.hidden) / TensorParallel(in) : 0;
-  double logits = Tokens(in) * vocab / in.engine.logit_chunks;
+  const double all = Tokens(in) * vocab / in.engine.logit_chunks;
   // A chunk has at least 64 tokens.
-  if (in.engine.most_logits > 0) logits = std::min(logits, std::max(in.engine.most_logits, 64 * vocab));
-  const double kept = in.engine.head_in_forward ? HiddenBytes(in) + 4 * head : 0;
-  const double bytes = logits * in.engine.logit_bytes / TensorParallel(in) + kept;
+  const double chunk = in.engine.most_logits > 0 ? std::min(all, std::max(in.engine.most_logits, 64 * vocab)) : all;
+  const double bytes = in.engine.head_in_forward ? HeadInForwardBytes(in, sums, all, chunk)
+                                                 : chunk * in.engine.logit_bytes / TensorParallel(in);
   const double held_by_first = (InFlight(in) - 1) * static_cast<double>(LayersHere(in)) * StoredPerLayer(in, sums);
   return std::max(0.0, bytes - held_by_first);
 }
@@ -112,20 +140,33 @@ double Reducing(const MemoryInput& in, const TensorSums& sums) {
 }
 
 double BackwardExtra(const MemoryInput& in, const TensorSums& sums) {
-  const double forward = Activations(in, sums) + Logits(in, sums);
+  const double logits = Logits(in, sums);
+  const double forward = Activations(in, sums) + logits;
   const double e = in.recipe.compute;
   const double backward =
       LayerActivations(in, sums) + 2 * e * TrainedBlockHere(in, sums) + e * TrainedRootHere(in, sums);
-  return std::max(0.0, backward - forward);
+  double extra = std::max(0.0, backward - forward);
+  // Where the logits are few, the backward pass of the last block's MLP is the peak: four gradients of its width less
+  // the product that it has used up, and two hidden states, while nearly everything is still kept.
+  if (in.engine.head_in_forward) {
+    extra = std::max(extra, (3 * RatiosOf(in.shape).ffn + 2) * HiddenBytes(in) - logits);
+  }
+  return extra;
 }
 
 }  // namespace
 
 double SavedFactor(const ModelShape& shape, Kernels kernels) {
-  const double kv_share = static_cast<double>(shape.kv_heads) / static_cast<double>(shape.heads);
-  const double ffn_ratio = static_cast<double>(shape.ffn) / static_cast<double>(shape.hidden);
-  if (shape.block == BlockKind::kGpt2) return 7 + 2 * ffn_ratio;  // 15 at the usual f = 4 h, no dropout
-  return kernels == Kernels::kFused ? 6 + 2 * kv_share + 3 * ffn_ratio : 10 + 2 * kv_share + 4 * ffn_ratio;
+  const Ratios r = RatiosOf(shape);
+  // LayerNorm, biases, a plain MLP: 15 at the usual f = 4 h, no dropout.
+  if (shape.block != BlockKind::kLlama) return 7 + 2 * r.ffn;
+  const bool fused = kernels == Kernels::kFused;
+  const double mlp = shape.gated ? (fused ? 3 : 4) : 2;
+  double c = (fused ? 4 : 8) + 2 * r.q + 2 * r.kv + mlp * r.ffn;
+  if (shape.qk_norm) c += r.q + r.kv;                     // their inputs
+  c += static_cast<double>(shape.norms - 2);              // the same of further norms
+  c += 2 * static_cast<double>(shape.experts_per_token);  // each token once more for each expert, on its way in and out
+  return c;
 }
 
 double LayerActivationBytes(const MemoryInput& in) { return LayerActivations(in, *SumsOf(in)); }
@@ -138,12 +179,6 @@ double BackwardExtraBytes(const MemoryInput& in) { return BackwardExtra(in, *Sum
 double BufferBytes(const MemoryInput& in) {
   const auto sums = SumsOf(in);
   return Gathered(in, *sums) + Reducing(in, *sums) + BackwardExtra(in, *sums);
-}
-
-double PipelineBubble(int64_t stages, int64_t micro_batches) {
-  if (stages <= 1) return 0;
-  const double p = static_cast<double>(stages);
-  return (p - 1) / (static_cast<double>(std::max<int64_t>(1, micro_batches)) + p - 1);
 }
 
 double AllocatedPeakBytes(const MemoryInput& in) {

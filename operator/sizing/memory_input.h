@@ -69,7 +69,8 @@ struct EngineTraits {
   double logit_bytes = 14;       // q: bf16 2, fp32 4, log-softmax 4, gradient 4; fused kernels 10
   double logit_chunks = 1;       // the loss works through the tokens in so many chunks
   double most_logits = 0;        // or: no more logits than this alive at once; 0: no bound
-  bool head_in_forward = false;  // the head's gradients are made in forward and kept
+  bool head_in_forward = false;  // the head's gradients are made in forward, chunk by chunk, and kept
+  bool row_statistics = false;   // count the fp32 numbers that norms (1) and attention (heads) keep per token
   double fragmentation = 1.06;   // what a caching allocator loses; fitted on published peaks
   double context_bytes = 0.75 * 1024 * 1024 * 1024;      // driver context and kernels
   double communicator_bytes = 1.5 * 1024 * 1024 * 1024;  // collective library and its buffers, when N > 1

@@ -63,11 +63,15 @@ TensorSums SumTensors(const ModelShape& shape, const Adapter& adapter) {
       sums.adapters.push_back(a);
       adapter_parameters += Elements(a) * static_cast<double>(a.copies);
     }
-    adapter_outputs += static_cast<double>(adapter.rank) * static_cast<double>(t.copies);
+    // A token passes some of the experts only.
+    const bool expert = shape.experts > 0 && count.name.find(".E.") != std::string::npos;
+    const double share = expert ? static_cast<double>(shape.experts_per_token) / static_cast<double>(shape.experts) : 1;
+    adapter_outputs += static_cast<double>(adapter.rank) * static_cast<double>(t.copies) * share;
   }
   sums.block = static_cast<double>(BlockParameters(shape));
   sums.root = static_cast<double>(RootParameters(shape));
   const bool adapted = adapter.type != AdapterType::kNone;
+  sums.trained = adapted ? adapter_parameters : sums.parameters;
   sums.trained_block = adapted ? adapter_parameters / layers : sums.block;
   sums.trained_root = adapted ? 0 : sums.root;
   sums.adapter_outputs = adapter_outputs / layers;

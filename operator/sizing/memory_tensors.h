@@ -24,6 +24,7 @@ struct TensorSums {
   double block = 0;              // P_b, one block
   double root = 0;               // P_r, outside the blocks
   double larger_end = 0;         // of P_r, on the larger of the first and the last pipeline stage
+  double trained = 0;            // of `base`, or of `adapters` where there are some
   double trained_block = 0;      // numbers of one block that get a gradient
   double trained_root = 0;       // and outside the blocks
   double adapter_outputs = 0;    // numbers that the adapters of one block make between their two matrices, per token
