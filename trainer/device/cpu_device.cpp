@@ -1,53 +1,12 @@
 #include "trainer/device/cpu_device.h"
 
-#include <atomic>
-#include <utility>
-
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/Resize.h>
 
+#include "trainer/device/counting_allocator.h"
+
 namespace trainyard::device {
 namespace {
-
-// LibTorch's own CPU allocator, with its bytes counted. Blocks may outlive the device (a tensor held by someone else),
-// so the counters are shared by all blocks.
-class CountingAllocator final : public c10::Allocator {
- public:
-  struct Counters {
-    std::atomic<int64_t> current{0};
-    std::atomic<int64_t> peak{0};
-  };
-
-  c10::DataPtr allocate(size_t bytes) override {
-    c10::DataPtr inner = base_->allocate(bytes);
-    void* const data = inner.get();
-    const int64_t now = counters_->current.fetch_add(static_cast<int64_t>(bytes)) + static_cast<int64_t>(bytes);
-    int64_t peak = counters_->peak.load();
-    while (now > peak && !counters_->peak.compare_exchange_weak(peak, now)) {
-    }
-    auto* block = new Block{std::move(inner), counters_, static_cast<int64_t>(bytes)};
-    return {data, block, &Free, at::Device(at::kCPU)};
-  }
-  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
-  void copy_data(void* dest, const void* src, std::size_t count) const override { base_->copy_data(dest, src, count); }
-
-  Counters& counters() const { return *counters_; }
-
- private:
-  struct Block {
-    c10::DataPtr inner;
-    std::shared_ptr<Counters> counters;
-    int64_t bytes;
-  };
-  static void Free(void* context) {
-    auto* block = static_cast<Block*>(context);
-    block->counters->current.fetch_sub(block->bytes);
-    delete block;
-  }
-
-  c10::Allocator* const base_ = c10::GetDefaultCPUAllocator();
-  const std::shared_ptr<Counters> counters_ = std::make_shared<Counters>();
-};
 
 class PastEvent final : public Event {
  public:
@@ -81,14 +40,19 @@ class CpuDevice final : public Device {
   void Synchronize() override {}
   std::unique_ptr<Event> Record() override { return std::make_unique<PastEvent>(); }
 
-  MemoryStats Stats() const override {
-    const auto& counters = allocator_->counters();
-    return {counters.current.load(), counters.peak.load()};
+  void TakeFromOperations(const at::Tensor& t) override { device::TakeFromOperations(t); }
+  MemoryStats Stats() const override { return allocator_->counter().Stats(); }
+  MemoryStats OperationStats() const override { return operations_.Stats(); }
+  MemoryStats TotalStats() const override { return TotalBytes().Stats(); }
+  void ResetPeak() override {
+    allocator_->counter().ResetPeak();
+    operations_.ResetPeak();
+    TotalBytes().ResetPeak();
   }
-  void ResetPeak() override { allocator_->counters().peak.store(allocator_->counters().current.load()); }
 
  private:
-  CountingAllocator* const allocator_ = new CountingAllocator;  // NOLINT: leaked on purpose, see Empty
+  DeviceAllocator* const allocator_ = new DeviceAllocator;  // NOLINT: leaked on purpose, see Empty
+  ByteCounter& operations_ = OperationBytes();
 };
 
 }  // namespace

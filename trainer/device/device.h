@@ -13,7 +13,7 @@
 
 namespace trainyard::device {
 
-// Bytes of the live tensors that this device allocated (Empty, ResizeStorage), and the largest such sum so far.
+// Bytes of live tensors, and the largest such sum so far.
 struct MemoryStats {
   int64_t current_bytes = 0;
   int64_t peak_bytes = 0;
@@ -54,8 +54,15 @@ class Device {
   virtual void Synchronize() = 0;
   virtual std::unique_ptr<Event> Record() = 0;
 
+  // What this device handed out (Empty, ResizeStorage).
   virtual MemoryStats Stats() const = 0;
-  // Starts a new peak at the current figure.
+  // What operations made on it in this process: activations, temporaries, gradients until someone takes them.
+  virtual MemoryStats OperationStats() const = 0;
+  // Both, over all devices of this kind in the process.
+  virtual MemoryStats TotalStats() const = 0;
+  // Takes the storage of `t`, which an operation made, out of OperationStats: its holder accounts for it.
+  virtual void TakeFromOperations(const at::Tensor& t) = 0;
+  // Starts new peaks at the current figures.
   virtual void ResetPeak() = 0;
 };
 

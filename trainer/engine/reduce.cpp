@@ -20,13 +20,16 @@ Reducer::Reducer(const Layout& layout, std::vector<std::unique_ptr<Unit>>& units
     state.kept.resize(count);
     state.label = "reduce " + unit->spec().name;
     if (layout_.world > 1 && layout_.owners == 1) AllocateLocal(*unit, state);
-    if (layout_.owners > 1) {
-      state.shard = layout_.device->Empty({unit->segment()}, layout_.master);
-      state.shard.zero_();
-      layout_.memory->Book(&MemoryReport::gradients, Bytes(state.shard));
-    }
+    // At stage 1 it comes when the sums of all ranks go: one of the two is enough memory.
+    if (layout_.owners > 1 && layout_.stage >= 2) AllocateShard(*unit, state);
     states_.push_back(std::move(state));
   }
+}
+
+void Reducer::AllocateShard(Unit& unit, UnitState& state) {
+  state.shard = layout_.device->Empty({unit.segment()}, layout_.master);
+  state.shard.zero_();
+  layout_.memory->Book(&MemoryReport::gradients, Bytes(state.shard));
 }
 
 void Reducer::AllocateLocal(Unit& unit, UnitState& state) {
@@ -48,6 +51,10 @@ void Reducer::BeginStep() {
   TORCH_CHECK(inflight_.empty(), "BeginStep before FinishBackward of the previous step");
   for (UnitState& state : states_) {
     state.reduced = false;
+    if (layout_.stage == 1 && state.shard.defined()) {
+      layout_.memory->Book(&MemoryReport::gradients, -Bytes(state.shard));
+      state.shard.reset();
+    }
     std::fill(state.filled.begin(), state.filled.end(), false);
     for (at::Tensor& grad : state.kept) {
       if (!grad.defined()) continue;
@@ -82,6 +89,7 @@ void Reducer::Keep(UnitState& state, int index, at::Tensor grad) {
     return;
   }
   kept = grad.to(layout_.master).contiguous();  // no copy when it is so already
+  layout_.device->TakeFromOperations(kept);
   layout_.memory->Book(&MemoryReport::gradients, Bytes(kept));
 }
 
@@ -124,6 +132,7 @@ void Reducer::Launch(int u) {
   } else {
     entry.in = std::move(state.local);
     state.local.reset();
+    if (!state.shard.defined()) AllocateShard(unit, state);
     at::Tensor out = state.shard;
     if (state.reduced) {
       entry.out = out = layout_.device->Empty({unit.segment()}, layout_.master);

@@ -2,7 +2,7 @@
 // rows of their owners. When and into what depends on the stage:
 //   one rank        kept as they are
 //   stage 0         added up in a flat buffer per unit, all-reduced in place after the last micro-batch
-//   stage 1         added up in [owners, n], reduce-scattered after the last micro-batch
+//   stage 1         added up in [owners, n], reduce-scattered after the last micro-batch into rows that come only then
 //   stage 2, 3      packed into [owners, n] for each micro-batch, reduce-scattered, added to the own rows in that order
 // Sums over ranks are in rank order. At most `max_inflight` reductions are under way; the next one waits for the
 // oldest. Thread-safety: the rank's thread (autograd calls hooks on the thread that called backward).
@@ -57,6 +57,7 @@ class Reducer {
   void Keep(UnitState& state, int index, at::Tensor grad);
   void Pack(Unit& unit, UnitState& state, int index, const at::Tensor& grad);
   void AllocateLocal(Unit& unit, UnitState& state);
+  void AllocateShard(Unit& unit, UnitState& state);
   void Launch(int unit);
   void FinishOldest();
 

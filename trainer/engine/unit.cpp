@@ -86,7 +86,8 @@ at::Tensor Unit::Piece(const at::Tensor& segments, const Parameter& p, int o) co
 
 at::Tensor Unit::PackMaster() {
   if (master_flat_.defined()) {
-    return layout_.compute == layout_.master ? master_flat_ : master_flat_.to(layout_.compute);
+    if (layout_.compute == layout_.master) return master_flat_;
+    return layout_.device->Empty({segment_}, layout_.compute).copy_(master_flat_);
   }
   at::Tensor packed = layout_.device->Empty({segment_}, layout_.compute);
   for (const Parameter& p : params_) {

@@ -57,6 +57,17 @@ observe::StepRecord Record(const Session& s, const StepResult& result, observe::
   return record;
 }
 
+observe::MemoryStatus Memory(const Session& s) {
+  const engine::MemoryReport held = s.engine->memory();
+  return {.params = held.peak_params,
+          .gradients = held.peak_gradients,
+          .master = held.master,
+          .optimizer = held.optimizer,
+          .buffers = held.peak_buffers,
+          .activations_peak = s.device->OperationStats().peak_bytes,
+          .peak_total = s.device->TotalStats().peak_bytes};
+}
+
 // Steps until the last one or an agreed stop. Returns kExitSucceeded or kExitStopped.
 Outcome<contract::ExitCode> Train(Session& s) {
   const int64_t steps = s.job.training.steps;
@@ -71,6 +82,7 @@ Outcome<contract::ExitCode> Train(Session& s) {
     auto result = TrainStep(s, s.progress.step + 1, clock);
     if (!result) return Fails(result.error());
     const int64_t step = s.progress.step;
+    s.report->status().memory = Memory(s);
     s.report->Step(Record(s, *result, clock, std::chrono::duration<double>(Now() - begin).count()));
     const bool last = step == steps;
     stop = result->stop && !last;  // a stop after the last step has nothing left to stop

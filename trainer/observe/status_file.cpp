@@ -36,6 +36,12 @@ std::string ToJson(const TrainerStatus& status) {
                           {"seconds", Round9(status.checkpoint->seconds)},
                           {"time", status.checkpoint->time}};
   }
+  if (status.memory) {
+    json["memory"] = {{"params", status.memory->params},       {"gradients", status.memory->gradients},
+                      {"master", status.memory->master},       {"optimizer", status.memory->optimizer},
+                      {"buffers", status.memory->buffers},     {"activationsPeak", status.memory->activations_peak},
+                      {"peakTotal", status.memory->peak_total}};
+  }
   if (!status.message.empty()) json["message"] = status.message;
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }

@@ -19,6 +19,18 @@ struct CheckpointStatus {
   std::string time;  // RFC 3339
 };
 
+// Bytes of tensors on this rank, the highest values so far. Full weights, accumulated gradients, master weights and
+// moments, the engine's buffers, what operations made at their peak, and the peak of all together.
+struct MemoryStatus {
+  int64_t params = 0;
+  int64_t gradients = 0;
+  int64_t master = 0;
+  int64_t optimizer = 0;
+  int64_t buffers = 0;
+  int64_t activations_peak = 0;
+  int64_t peak_total = 0;
+};
+
 // Absent means unknown.
 struct TrainerStatus {
   std::string job_uid;
@@ -32,6 +44,7 @@ struct TrainerStatus {
   std::optional<double> tokens_per_second, step_seconds, data_seconds;
   std::optional<int64_t> resumed_from_step;
   std::optional<CheckpointStatus> checkpoint;
+  std::optional<MemoryStatus> memory;
   std::string parameter_hash;
   std::string message;
 };

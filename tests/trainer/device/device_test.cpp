@@ -23,6 +23,31 @@ TEST(CpuDevice, CountsBytesOfLiveTensors) {
   EXPECT_EQ(device->Stats().peak_bytes, 0);
 }
 
+TEST(CpuDevice, CountsWhatOperationsMakeApartFromItsOwn) {
+  auto device = Open("CPU").value();
+  const at::Tensor own = device->Empty({100'000}, at::kFloat).fill_(1);
+  device->ResetPeak();
+  const int64_t before = device->OperationStats().current_bytes, total = device->TotalStats().current_bytes;
+  constexpr int64_t kBytes = 400'000, kRounding = 8192;  // malloc rounds large blocks to pages
+  {
+    const at::Tensor made = own + 1;
+    EXPECT_NEAR(device->OperationStats().current_bytes - before, kBytes, kRounding);
+    EXPECT_NEAR(device->TotalStats().current_bytes - total, kBytes, kRounding);
+    EXPECT_EQ(device->Stats().current_bytes, kBytes);
+    device->TakeFromOperations(made);
+    device->TakeFromOperations(made);
+    device->TakeFromOperations(own);
+    EXPECT_EQ(device->OperationStats().current_bytes, before);
+    EXPECT_NEAR(device->TotalStats().current_bytes - total, kBytes, kRounding) << "still there";
+  }
+  EXPECT_EQ(device->OperationStats().current_bytes, before);
+  EXPECT_EQ(device->TotalStats().current_bytes, total);
+  EXPECT_NEAR(device->OperationStats().peak_bytes - before, kBytes, kRounding);
+  // Products in BF16 ask for memory in a way of their own.
+  const at::Tensor narrow = own.view({250, 400}).to(at::kBFloat16);
+  EXPECT_EQ(at::mm(narrow, narrow.t()).size(0), 250);
+}
+
 TEST(CpuDevice, TensorsMayOutliveTheDevice) {
   auto device = Open("CPU").value();
   at::Tensor t = device->Empty({4}, at::kFloat);

@@ -19,6 +19,10 @@ TEST_F(ResumeTest, StoppedAndContinuedEqualsUndisturbed) {
     const Attempt undisturbed = Undisturbed(2);
     const auto reference = undisturbed.StatusFile();
     ASSERT_EQ(reference["phase"], "Succeeded");
+    const auto memory = reference.value("memory", std::map<std::string, int64_t>());
+    ASSERT_EQ(memory.size(), 7u) << "what the next plan of the job is corrected with";
+    EXPECT_GT(memory.at("activationsPeak"), 0);
+    EXPECT_GE(memory.at("peakTotal"), memory.at("master") + memory.at("optimizer") + memory.at("gradients"));
 
     Attempt first = Start(2, 1);
     ASSERT_TRUE(first.AwaitStep(12)) << first.process->Log();

@@ -104,6 +104,11 @@ TEST_F(ObserveTest, StatusHasTheFieldsOfTheContract) {
   EXPECT_FALSE(json.contains("validationLoss"));
   EXPECT_FALSE(json.contains("resumedFromStep"));
   EXPECT_FALSE(json.contains("parameterHash"));
+  EXPECT_FALSE(json.contains("memory"));
+  status.memory = MemoryStatus{1, 2, 3, 4, 5, 6, 7};
+  EXPECT_EQ(nlohmann::json::parse(ToJson(status))["memory"].dump(),
+            "{\"activationsPeak\":6,\"buffers\":5,\"gradients\":2,\"master\":3,\"optimizer\":4,\"params\":1,"
+            "\"peakTotal\":7}");
 }
 
 TEST_F(ObserveTest, StatusIsWrittenOnPhaseChangesAndAtIntervals) {
