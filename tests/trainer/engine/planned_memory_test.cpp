@@ -1,0 +1,175 @@
+// The plan's formulas for our trainer against the bytes that its engine holds, over Gloo, one process per rank. The
+// parent runs no LibTorch operator: ranks are forks of it.
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include <cinttypes>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "operator/sizing/memory.h"
+#include "tests/trainer/dist/fork_ranks.h"
+#include "trainer/device/device.h"
+#include "trainer/dist/gloo_comm.h"
+#include "trainer/engine/engine.h"
+#include "trainer/model/llama.h"
+
+namespace trainyard::engine {
+namespace {
+
+struct Size {
+  const char* name;
+  model::LlamaConfig model;
+  int64_t micro_batch, sequence;
+  bool bf16;
+};
+
+// Rows that no rank count divides, grouped queries, a tied head, more tokens than one chunk of logits: each in one.
+std::vector<Size> Sizes() {
+  Size tiny{"0.3M", {}, 4, 64, false}, small{"1.6M", {}, 2, 128, true}, medium{"7.5M", {}, 2, 256, false};
+  tiny.model = {.layers = 4, .hidden = 64, .heads = 4, .kv_heads = 4, .ffn = 171, .vocab = 257, .max_positions = 64};
+  small.model = {
+      .layers = 6, .hidden = 128, .heads = 8, .kv_heads = 2, .ffn = 352, .vocab = 1001, .max_positions = 128};
+  small.model.tied = true;
+  medium.model = {
+      .layers = 4, .hidden = 256, .heads = 8, .kv_heads = 4, .ffn = 683, .vocab = 9001, .max_positions = 256};
+  return {tiny, small, medium};
+}
+
+sizing::MemoryInput InputOf(const Size& size, int stage, int world) {
+  sizing::MemoryInput in;
+  in.shape.name = size.name;
+  in.shape.layers = size.model.layers;
+  in.shape.hidden = size.model.hidden;
+  in.shape.heads = size.model.heads;
+  in.shape.kv_heads = size.model.kv_heads;
+  in.shape.ffn = size.model.ffn;
+  in.shape.vocab = size.model.vocab;
+  in.shape.max_positions = size.model.max_positions;
+  in.shape.tied = size.model.tied;
+  in.shape.parameters = sizing::CountParameters(in.shape);
+  constexpr api::Strategy kStages[] = {api::Strategy::kDdp, api::Strategy::kZero1, api::Strategy::kZero2,
+                                       api::Strategy::kFsdp};
+  in.strategy = kStages[stage];
+  in.ranks = world;
+  in.micro_batch = size.micro_batch;
+  in.sequence = size.sequence;
+  const auto precision = size.bf16 ? api::Precision::kBf16 : api::Precision::kFp32;
+  in.recipe = sizing::RecipeOf(precision);
+  in.engine = sizing::TrainerTraits(precision, sizing::Machine::kCpu);
+  return in;
+}
+
+at::Tensor Tokens(const Size& size, uint64_t seed) {
+  at::Generator generator = at::detail::createCPUGenerator(seed);
+  return at::randint(0, size.model.vocab, {size.micro_batch, size.sequence + 1}, generator, at::dtype(at::kLong));
+}
+
+// What one rank held in the second of two steps of two micro batches: state between steps, gradients between micro
+// batches, and of what operations made what was kept at the end of forward and the most at any moment.
+struct Held {
+  int64_t params = 0, master = 0, gradients = 0, optimizer = 0, kept = 0, peak = 0;
+};
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Held, params, master, gradients, optimizer, kept, peak)
+
+Held Measure(const Size& size, int stage, dist::Comm& comm) {
+  auto device = device::Open("CPU").value();
+  EngineOptions options;
+  options.stage = stage;
+  options.compute_dtype = size.bf16 ? at::kBFloat16 : at::kFloat;
+  Engine engine(*device, comm, model::LlamaUnits(size.model), options);
+  model::Llama llama(size.model, engine);
+  Held held;
+  for (int step = 1; step <= 2; ++step) {
+    engine.BeginStep();
+    const at::Tensor tokens = Tokens(size, static_cast<uint64_t>(step));
+    device->ResetPeak();
+    const int64_t before = device->OperationStats().current_bytes;
+    at::Tensor loss = llama.LossSum(tokens);
+    held.kept = device->OperationStats().current_bytes - before;
+    engine.Backward(std::move(loss), false);
+    held.peak = device->OperationStats().peak_bytes - before;
+    held.gradients = engine.memory().gradients;
+    engine.Backward(llama.LossSum(tokens), true);
+    engine.FinishBackward();
+    engine.Step({}, 1e-3, 1.0, step);
+  }
+  held.params = engine.memory().params;
+  held.master = engine.memory().master;
+  held.optimizer = engine.memory().optimizer;
+  return held;
+}
+
+// Of rank 0, to which the row rule gives no fewer rows than to any other: all sizes and stages, in order.
+std::vector<Held> MeasureAll(int world) {
+  const int port = dist::FreePort();
+  const auto outcomes = dist::ForkRanks(world, [&](int rank) -> std::string {
+    at::set_num_threads(1);
+    dist::Rendezvous to;
+    to.host = "127.0.0.1";
+    to.port = port;
+    to.prefix = "planned/1/0";
+    to.rank = rank;
+    to.world = world;
+    to.timeout = std::chrono::seconds(50);
+    auto comm = dist::ConnectGloo(to);
+    if (!comm) return comm.error().message;
+    nlohmann::json all = nlohmann::json::array();
+    for (const Size& size : Sizes()) {
+      for (int stage = 0; stage <= 3; ++stage) all.push_back(Measure(size, stage, **comm));
+    }
+    return all.dump();
+  });
+  const auto all = nlohmann::json::parse(outcomes.at(0).text, nullptr, /*allow_exceptions=*/false);
+  EXPECT_TRUE(all.is_array()) << outcomes[0].text;
+  return all.is_array() ? all.get<std::vector<Held>>() : std::vector<Held>{};
+}
+
+void ExpectWithin15Percent(double planned, double measured, const std::string& what) {
+  EXPECT_NEAR(planned, measured, 0.15 * measured) << what;
+}
+
+class PlannedMemory : public testing::TestWithParam<int> {};
+
+TEST_P(PlannedMemory, IsWhatTheEngineHolds) {
+  const int world = GetParam();
+  const std::vector<Held> all = MeasureAll(world);
+  ASSERT_EQ(all.size(), 4 * Sizes().size());
+  std::printf(
+      "%d ranks, bytes of one; state exact, ZeRO-1 gradients with the padding of their buffer\n%-5s %5s %10s %10s %10s"
+      " | %10s %10s %6s | %10s %10s %6s\n",
+      world, "model", "stage", "weights", "gradients", "moments", "kept", "planned", "error", "peak", "planned",
+      "error");
+  size_t i = 0;
+  for (const Size& size : Sizes()) {
+    for (int stage = 0; stage <= 3; ++stage) {
+      const Held& held = all[i++];
+      const sizing::MemoryInput in = InputOf(size, stage, world);
+      const std::string what = std::string(size.name) + " stage " + std::to_string(stage);
+      EXPECT_EQ(sizing::WeightBytes(in) + sizing::MasterBytes(in), static_cast<double>(held.params + held.master))
+          << what;
+      EXPECT_EQ(sizing::GradientBytes(in) + sizing::GradientPaddingBytes(in), static_cast<double>(held.gradients))
+          << what;
+      EXPECT_EQ(sizing::OptimizerBytes(in), static_cast<double>(held.optimizer)) << what;
+      // The head keeps its gradients too; they are in the plan's logits.
+      const double e = in.recipe.compute, h = static_cast<double>(size.model.hidden);
+      const double head = e * h * static_cast<double>(size.model.vocab + size.micro_batch * size.sequence);
+      const double kept = static_cast<double>(held.kept) - head, planned_kept = sizing::ActivationBytes(in);
+      const double peak = static_cast<double>(held.peak);
+      const double planned_peak = planned_kept + sizing::LogitBytes(in) + sizing::BackwardExtraBytes(in);
+      ExpectWithin15Percent(planned_kept, kept, what + ", kept at the end of forward");
+      ExpectWithin15Percent(planned_peak, peak, what + ", peak");
+      std::printf("%-5s %5d %10" PRId64 " %10" PRId64 " %10" PRId64
+                  " | %10.0f %10.0f %+5.1f%% | %10.0f %10.0f %+5.1f%%\n",
+                  size.name, stage, held.params + held.master, held.gradients, held.optimizer, kept, planned_kept,
+                  100 * (planned_kept / kept - 1), peak, planned_peak, 100 * (planned_peak / peak - 1));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, PlannedMemory, testing::Values(2, 4), testing::PrintToStringParamName());
+
+}  // namespace
+}  // namespace trainyard::engine
