@@ -15,6 +15,11 @@ namespace {
 // Rivals that wait for the lease spread their tries over [1, 1 + this] periods, as client-go does.
 constexpr double kJitter = 1.2;
 
+// A lease that says it lasts longer than ours is believed, since its holder may have been started with other flags, but
+// not without bound: a value that somebody mistyped would keep everybody waiting for ever. Nobody means a factor of
+// ten, and what a holder with such flags could still do late is harmless (docs/lifecycle.md).
+constexpr int kMostPatience = 10;
+
 // A try and the pause after it take some ten seconds at most.
 constexpr Milliseconds kStuck{120'000};
 
@@ -151,6 +156,7 @@ Milliseconds LeaderElector::Tick() {
     renewed_at_ = sent;
     problem_.clear();
     gate_.Clear("lease");
+    gate_.Clear("wait");
   } else {
     problem_ = holds ? "" : holds.error().message;
     const bool lost = holds.has_value() || !in_time;
@@ -174,6 +180,20 @@ void LeaderElector::Observe(const json& lease) {
   observed_ = lease;
 }
 
+Milliseconds LeaderElector::PatienceWith(const json& lease) const {
+  const Milliseconds longest = kMostPatience * options_.lease_duration;
+  const int64_t seconds = std::clamp<int64_t>(IntegerOf(lease, "leaseDurationSeconds"), 0, SecondsUp(longest));
+  return std::clamp<Milliseconds>(std::chrono::seconds(seconds), options_.lease_duration, longest);
+}
+
+void LeaderElector::TellWait(const std::string& holder, Milliseconds patience) {
+  const std::string text = holder + " has not renewed the lease for " + FormatDuration(options_.lease_duration) +
+                           ", which says that it lasts " +
+                           std::to_string(IntegerOf(observed_, "leaseDurationSeconds")) + " s; it is taken over when " +
+                           FormatDuration(patience) + " have passed without a renewal";
+  if (gate_.Passes("wait", text)) spdlog::warn("leader election: {} waits: {}", options_.identity, text);
+}
+
 Result<bool> LeaderElector::TryHold() {
   bool held;
   {
@@ -195,10 +215,12 @@ Result<bool> LeaderElector::TryHold() {
   Observe(*lease);
   const std::string holder = HolderOf(*lease);
   if (holder == options_.identity) return Write(*std::move(lease), /*take=*/false);
-  // Its own duration counts as well: the other may have been started with other flags.
-  const auto patience =
-      std::max(options_.lease_duration, Milliseconds(1000 * IntegerOf(*lease, "leaseDurationSeconds")));
-  if (!holder.empty() && now_() < observed_at_ + patience) return false;
+  const Milliseconds patience = PatienceWith(*lease);
+  const SteadyTime now = now_();
+  if (!holder.empty() && now < observed_at_ + patience) {
+    if (now >= observed_at_ + options_.lease_duration) TellWait(holder, patience);
+    return false;
+  }
   return Write(*std::move(lease), /*take=*/true);
 }
 

@@ -75,6 +75,10 @@ class LeaderElector {
   Result<bool> TryHold();
   Result<bool> Write(nlohmann::json lease, bool take);
   void Observe(const nlohmann::json& lease);
+  // How long another's lease must stay as it is before it is taken: as long as ours or as it says itself, whichever is
+  // more, but no longer than ten of ours.
+  Milliseconds PatienceWith(const nlohmann::json& lease) const;
+  void TellWait(const std::string& holder, Milliseconds patience);
   bool LeadsLocked() const;
   void Run(std::stop_token stop);
 

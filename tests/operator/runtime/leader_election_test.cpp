@@ -2,10 +2,14 @@
 // tests/cluster/faults/fault_outages_test.cpp.
 #include "operator/runtime/leader_election.h"
 
+#include <limits>
 #include <memory>
+#include <sstream>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
 
 #include "operator/local/store.h"
 #include "operator/runtime/fenced_cluster.h"
@@ -17,6 +21,21 @@ namespace {
 using cluster::Kind;
 using nlohmann::json;
 using std::chrono::seconds;
+
+// What is logged while it lives.
+class LogLines {
+ public:
+  LogLines() : before_(spdlog::default_logger()) {
+    spdlog::set_default_logger(
+        std::make_shared<spdlog::logger>("", std::make_shared<spdlog::sinks::ostream_sink_mt>(text_)));
+  }
+  ~LogLines() { spdlog::set_default_logger(before_); }
+  std::string Text() const { return text_.str(); }
+
+ private:
+  std::ostringstream text_;
+  const std::shared_ptr<spdlog::logger> before_;
+};
 
 class LeaderElectionTest : public testing::Test {
  protected:
@@ -141,6 +160,53 @@ TEST_F(LeaderElectionTest, AnotherDurationInTheRecordIsRespected) {
   Pass(seconds(1));
   b->Tick();
   EXPECT_TRUE(b->IsLeader());
+}
+
+TEST_F(LeaderElectionTest, ADurationThatNobodyMeansIsWaitedForNoLongerThanTenOfOurs) {
+  for (const int64_t says : {int64_t{150}, int64_t{151}, int64_t{86'400'000}, std::numeric_limits<int64_t>::max()}) {
+    const cluster::ObjectKey key{"system", "operator"};
+    if (cluster_.Get(Kind::kLease, key)) ASSERT_TRUE(cluster_.Delete(Kind::kLease, key, {}).has_value());
+    const json lease = {{"metadata", {{"namespace", "system"}, {"name", "operator"}}},
+                        {"spec", {{"holderIdentity", "gone"}, {"leaseDurationSeconds", says}}}};
+    ASSERT_TRUE(cluster_.Create(Kind::kLease, lease).has_value());
+    auto b = Candidate("b", seconds(15));
+    b->Tick();
+    LogLines lines;
+    Pass(Milliseconds(14'999));
+    b->Tick();
+    EXPECT_EQ(lines.Text(), "") << "an ordinary wait is no news";
+    Pass(Milliseconds(1));
+    b->Tick();
+    EXPECT_THAT(lines.Text(),
+                testing::HasSubstr("b waits: gone has not renewed the lease for 15.0s, which says that it "
+                                   "lasts " +
+                                   std::to_string(says) + " s; it is taken over when 2m 30s"));
+    Pass(Milliseconds(134'999));
+    b->Tick();
+    EXPECT_FALSE(b->IsLeader()) << says;
+    Pass(Milliseconds(1));
+    b->Tick();
+    EXPECT_TRUE(b->IsLeader()) << says;
+    EXPECT_EQ(lines.Text().find(" waits: "), lines.Text().rfind(" waits: ")) << "told once: " << lines.Text();
+  }
+}
+
+TEST_F(LeaderElectionTest, ANegativeOrWrittenOutDurationCountsAsOurs) {
+  for (const json& says : {json(-5), json("1000")}) {
+    const cluster::ObjectKey key{"system", "operator"};
+    if (cluster_.Get(Kind::kLease, key)) ASSERT_TRUE(cluster_.Delete(Kind::kLease, key, {}).has_value());
+    const json lease = {{"metadata", {{"namespace", "system"}, {"name", "operator"}}},
+                        {"spec", {{"holderIdentity", "gone"}, {"leaseDurationSeconds", says}}}};
+    ASSERT_TRUE(cluster_.Create(Kind::kLease, lease).has_value());
+    auto b = Candidate("b", seconds(15));
+    b->Tick();
+    Pass(Milliseconds(14'999));
+    b->Tick();
+    EXPECT_FALSE(b->IsLeader());
+    Pass(Milliseconds(1));
+    b->Tick();
+    EXPECT_TRUE(b->IsLeader());
+  }
 }
 
 TEST_F(LeaderElectionTest, AReleasedLeaseIsTakenAtOnce) {
