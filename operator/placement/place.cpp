@@ -57,7 +57,7 @@ GangPlacement Finish(const Yard& yard, const GangRequest& request, const std::st
   out.product = product;
   out.domain = selection.domain;
   out.why = std::to_string(out.nodes.size()) + " x " + std::to_string(request.per_node) + " " + product +
-            (request.gpus == 1 ? " GPU" : " GPUs") + " on " + selection.domain;
+            (request.per_node == 1 ? " GPU" : " GPUs") + " on " + selection.domain;
   if (penalty > 0) out.why += "; nodes that failed before had to be used again";
   return out;
 }

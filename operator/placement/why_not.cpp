@@ -8,9 +8,13 @@
 namespace trainyard::placement {
 namespace {
 
-std::string Gpus(int64_t count) { return std::to_string(count) + (count == 1 ? " GPU" : " GPUs"); }
+std::string Word(int64_t gpus) { return gpus == 1 ? "GPU" : "GPUs"; }
 
-std::string Nodes(int64_t count) { return std::to_string(count) + (count == 1 ? " node" : " nodes"); }
+std::string Gpus(int64_t count) { return std::to_string(count) + " " + Word(count); }
+
+std::string Nodes(int64_t count, const char* kind = "") {
+  return std::to_string(count) + " " + kind + (count == 1 ? "node" : "nodes");
+}
 
 std::string Products(const std::vector<std::string>& products) {
   std::string text;
@@ -117,7 +121,8 @@ std::string WhyNot(const Yard& yard, const GangRequest& request) {
   std::string unfit = census.unfit.empty() ? "" : "; unfit: " + Reasons(census.unfit);
   std::string product = Products(products);
   if (census.eligible == 0) {
-    return "needs " + std::to_string(request.gpus) + " " + product + "GPUs; no node can give any" + unfit;
+    return "needs " + std::to_string(request.gpus) + " " + product + Word(request.gpus) + "; no node can give any" +
+           unfit;
   }
   int64_t count = request.gpus / request.per_node;
   if (request.nvlink == api::NvLink::kRequired && request.gpus > 1) {
@@ -132,15 +137,19 @@ std::string WhyNot(const Yard& yard, const GangRequest& request) {
     return text + unfit;
   }
   std::string lacking;
-  if (census.lacking > 0) lacking = "; " + Nodes(census.lacking) + " with enough GPUs lack " + census.lacks;
-  if (count == 1) {
-    return "needs " + std::to_string(request.per_node) + " free " + product +
-           "GPUs on one node; largest free node has " + std::to_string(census.largest_free) + " (" +
-           census.largest_node + ")" + lacking + unfit;
+  if (census.lacking > 0) {
+    lacking = "; " + Nodes(census.lacking) + " with enough GPUs " + (census.lacking == 1 ? "lacks " : "lack ");
+    lacking += census.lacks;
   }
-  return "needs " + Nodes(count) + " with " + std::to_string(request.per_node) + " free " + product + "GPUs each; " +
-         std::to_string(census.with_room) + " of " + std::to_string(census.eligible) + " fit nodes have them (" +
-         Gpus(census.free_gpus) + " free in all)" + lacking + unfit;
+  if (count == 1) {
+    return "needs " + std::to_string(request.per_node) + " free " + product + Word(request.per_node) +
+           " on one node; largest free node has " + std::to_string(census.largest_free) + " (" + census.largest_node +
+           ")" + lacking + unfit;
+  }
+  return "needs " + Nodes(count) + " with " + std::to_string(request.per_node) + " free " + product +
+         Word(request.per_node) + " each; " + std::to_string(census.with_room) + " of " +
+         Nodes(census.eligible, "fit ") + (census.with_room == 1 || census.eligible == 1 ? " has " : " have ") +
+         (request.per_node == 1 ? "it" : "them") + " (" + Gpus(census.free_gpus) + " free in all)" + lacking + unfit;
 }
 
 }  // namespace trainyard::placement

@@ -151,7 +151,11 @@ TEST(Place, SaysWhyNotWithNumbers) {
   Yard yard = Racks({MakeNode("a", 8), MakeNode("b", 8), cordoned}, {ForeignPod("a", 2), ForeignPod("b", 3)});
   EXPECT_EQ(WhyNot(yard, Want(8, 8)), "needs 8 free GPUs on one node; largest free node has 6 (a); unfit: 1 cordoned");
   EXPECT_EQ(WhyNot(yard, Want(12, 6)),
-            "needs 2 nodes with 6 free GPUs each; 1 of 2 fit nodes have them (11 GPUs free in all); unfit: 1 cordoned");
+            "needs 2 nodes with 6 free GPUs each; 1 of 2 fit nodes has them (11 GPUs free in all); unfit: 1 cordoned");
+  EXPECT_EQ(WhyNot(Racks({MakeNode("a", 1), MakeNode("b", 1)}), Want(3, 1)),
+            "needs 3 nodes with 1 free GPU each; 2 of 2 fit nodes have it (2 GPUs free in all)");
+  EXPECT_EQ(WhyNot(Racks({MakeNode("a", 1)}, {ForeignPod("a", 1)}), Want(1, 1)),
+            "needs 1 free GPU on one node; largest free node has 0 (a)");
   GangRequest other = Want(8, 8);
   other.products = {"B200"};
   EXPECT_EQ(WhyNot(yard, other), "needs 8 B200 GPUs; no node can give any");
