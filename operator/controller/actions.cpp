@@ -71,7 +71,7 @@ Status ActionRunner::RunOne(const api::TrainingJob& job, const Action& action) t
 Status ActionRunner::Create(const api::TrainingJob& job, Kind kind, const Action& action) {
   const Result<json> created = cluster_.Create(kind, action.object);
   if (created) {
-    if (kind == Kind::kPod) on_created_(*created);
+    on_created_(kind, *created);
     return {};
   }
   if (created.error().code != ErrorCode::kAlreadyExists) return Fail(created.error());
@@ -80,7 +80,7 @@ Status ActionRunner::Create(const api::TrainingJob& job, Kind kind, const Action
   const bool same_attempt =
       kind != Kind::kPod || cluster::LabelOf(*existing, contract::kLabelAttempt) == std::to_string(action.attempt);
   if (cluster::ControllerUidOf(*existing) == job.meta.uid && same_attempt) {
-    if (kind == Kind::kPod) on_created_(*existing);
+    on_created_(kind, *existing);
     return {};
   }
   return Fail(ErrorCode::kAlreadyExists, std::string(cluster::InfoOf(kind).kind) + " " + action.name +

@@ -17,9 +17,9 @@ namespace trainyard::controller {
 
 class ActionRunner {
  public:
-  // `on_created` hears of each pod that was created or found to be there already, as the server has it.
-  ActionRunner(cluster::Cluster& cluster, runtime::TaskPool& pool,
-               std::function<void(const nlohmann::json& pod)> on_created)
+  // `on_created` hears of each object that was created or found to be there already, as the server has it.
+  using OnCreated = std::function<void(cluster::Kind kind, const nlohmann::json& object)>;
+  ActionRunner(cluster::Cluster& cluster, runtime::TaskPool& pool, OnCreated on_created)
       : cluster_(cluster), pool_(pool), on_created_(std::move(on_created)) {}
 
   // Runs `actions` in order; neighbours of the same kind at once, as far as the pool goes. Begins nothing more once one
@@ -33,7 +33,7 @@ class ActionRunner {
 
   cluster::Cluster& cluster_;
   runtime::TaskPool& pool_;
-  const std::function<void(const nlohmann::json& pod)> on_created_;
+  const OnCreated on_created_;
 };
 
 }  // namespace trainyard::controller

@@ -19,6 +19,9 @@ using nlohmann::json;
 
 namespace {
 
+// A watch that works brings what we have made within moments.
+constexpr Milliseconds kMadeCounts{10'000};
+
 bool SameNode(const api::NodeSnapshot& a, const api::NodeSnapshot& b) {
   const auto fields = [](const api::NodeSnapshot& n) {
     return std::tie(n.labels, n.ready, n.unschedulable, n.deleting, n.conditions, n.allocatable);
@@ -59,7 +62,13 @@ Caches::Caches(cluster::Cluster& cluster, const std::string& ns, const placement
   jobs_.AddHandler([this](const ObjectKey& key, const JobPtr& old, const JobPtr& now) { OnJob(key, old, now); });
   pods_.AddHandler([this](const ObjectKey&, const PodPtr& old, const PodPtr& now) { OnPod(old, now); });
   nodes_.AddHandler([this](const ObjectKey&, const NodeItem& old, const NodeItem& now) { OnNode(old, now); });
-  services_.AddHandler([this](const ObjectKey&, const auto& old, const auto& now) { ConcernUid(now ? *now : *old); });
+  services_.AddHandler([this](const ObjectKey& key, const auto& old, const auto& now) {
+    {
+      std::lock_guard lock(made_mutex_);
+      made_services_.erase(key);
+    }
+    ConcernUid(now ? *now : *old);
+  });
   jobs_.SetProblemHandler([this](const ObjectKey& key, const Error& error) { Report("jobs", key, error); });
   pods_.SetProblemHandler([this](const ObjectKey& key, const Error& error) { Report("pods", key, error); });
   nodes_.SetProblemHandler([this](const ObjectKey& key, const Error& error) { Report("nodes", key, error); });
@@ -153,9 +162,25 @@ Ledger::View Caches::View() {
   return {ledger_, [this](const std::string& name) { return nodes_.Get({"", name}); }};
 }
 
-bool Caches::HasService(const ObjectKey& key, const std::string& owner_uid) const {
-  const auto owner = services_.Get(key);
-  return owner && *owner == owner_uid;
+bool Caches::HasService(const ObjectKey& key, const std::string& owner_uid) {
+  if (const auto owner = services_.Get(key)) return *owner == owner_uid;
+  std::lock_guard lock(made_mutex_);
+  std::erase_if(made_services_, [now = std::chrono::steady_clock::now()](const auto& made) {
+    return now >= made.second.at + kMadeCounts;
+  });
+  const auto made = made_services_.find(key);
+  return made != made_services_.end() && made->second.owner_uid == owner_uid;
+}
+
+void Caches::ServiceCreated(const json& service) {
+  const ObjectKey key = cluster::KeyOf(service);
+  {
+    std::lock_guard lock(made_mutex_);
+    made_services_[key] = {cluster::ControllerUidOf(service), std::chrono::steady_clock::now()};
+  }
+  if (!services_.Get(key)) return;
+  std::lock_guard lock(made_mutex_);  // the watch was faster
+  made_services_.erase(key);
 }
 
 void Caches::BeginWrite(const JobRecord& base) { overlay_.Begin(base.key, base.version); }

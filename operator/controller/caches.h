@@ -47,7 +47,9 @@ class Caches {
   PodIndex& pods() { return pod_index_; }
   Ledger& ledger() { return ledger_; }
   Ledger::View View();
-  bool HasService(const cluster::ObjectKey& key, const std::string& owner_uid) const;
+  // One that the server has just made for us counts until the watch says something of it, or for a while.
+  bool HasService(const cluster::ObjectKey& key, const std::string& owner_uid);
+  void ServiceCreated(const nlohmann::json& service);
   void ConcernUid(const std::string& job_uid);
 
   // Before and after a status write that stands on `base`. `written` is what the server stored, null: it refused. The
@@ -81,6 +83,12 @@ class Caches {
   };
   std::mutex pulse_mutex_;               // guards pulses_
   std::map<std::string, Pulse> pulses_;  // of each watch, as Alive() last saw it
+  struct MadeService {
+    std::string owner_uid;
+    std::chrono::steady_clock::time_point at;
+  };
+  std::mutex made_mutex_;  // guards made_services_
+  std::map<cluster::ObjectKey, MadeService> made_services_;
   cluster::Informer<JobRecord> jobs_;
   cluster::Informer<PodRecord> pods_;
   cluster::Informer<api::NodeSnapshot> nodes_;

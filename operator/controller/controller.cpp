@@ -54,7 +54,7 @@ class Controller::Impl {
         caches_(cluster, options_.ns, options_.lifecycle.yard,
                 {[this](const std::string& key) { queue_.Add(key); },
                  [this] { queue_.AddAfter(kWaitingJobs, kWaitingDelay); }}),
-        runner_(cluster, pool_, [this](const json& pod) { OnCreated(pod); }) {
+        runner_(cluster, pool_, [this](Kind kind, const json& object) { OnCreated(kind, object); }) {
     if (options_.metrics != nullptr) {
       collector_ = options_.metrics->AddCollector([this](runtime::Scrape& scrape) { Collect(scrape); });
     }
@@ -200,7 +200,9 @@ class Controller::Impl {
     return decision->requeue_after;
   }
 
-  void OnCreated(const json& object) {
+  void OnCreated(Kind kind, const json& object) {
+    if (kind == Kind::kService) caches_.ServiceCreated(object);
+    if (kind != Kind::kPod) return;
     Count(metric::kPodsCreated);
     if (Result<api::PodSnapshot> pod = cluster::PodFromJson(object)) caches_.pods().Created(*pod, clock_.Now());
   }

@@ -21,8 +21,9 @@ void Succeed(Context& c) {
   c.s.completion_time = c.in.now;
   c.s.stop.reset();
   c.Condition(kReady, false, "Finished", "all ranks have exited");
-  c.Condition(kComplete, true, "Succeeded",
-              "all " + Plural(static_cast<int64_t>(c.ranks.size()), "pod") + " exited with 0");
+  c.Condition(
+      kComplete, true, "Succeeded",
+      c.ranks.size() == 1 ? "its pod exited with 0" : "all " + std::to_string(c.ranks.size()) + " pods exited with 0");
   c.SetPhase(api::Phase::kSucceeded, SuccessText(c));
   c.Say("Normal", "Succeeded", c.s.reason);
 }
@@ -63,6 +64,7 @@ void WatchStart(Context& c) {
     if (pod.phase != api::PodPhase::kPending) continue;
     if (c.in.now < deadline) return c.RequeueAt(deadline);
     std::string text = OneLine(pod.reason + (pod.message.empty() ? "" : ": " + pod.message));
+    if (text.empty()) text = "its node's kubelet says nothing of it";
     return EndAttempt(
         c,
         MakeFailure(static_cast<int64_t>(rank), pod.node, BadImage(pod.reason) ? "BadImage" : "StartTimeout",

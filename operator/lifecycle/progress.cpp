@@ -29,9 +29,10 @@ api::Progress Rounded(const api::Progress& raw) {
   return out;
 }
 
-// A new attempt knows nothing until it has read the checkpoint: how far the job has come stays in sight.
+// A new attempt knows nothing until it has read the checkpoint, and nothing ever if it ends before: how far the job has
+// come stays in sight.
 void KeepWhatIsNotKnownYet(api::Progress& now, const api::Progress& old) {
-  if (now.trainer_phase != contract::phase::kStarting && now.trainer_phase != contract::phase::kRestoring) return;
+  if (now.resumed_from_step) return;
   if (now.step == 0) now.step = old.step;
   if (now.steps == 0) now.steps = old.steps;
   if (!now.loss) now.loss = old.loss;
@@ -53,6 +54,11 @@ void JudgeResume(Context& c, const api::Progress& now) {
   int64_t durable = c.s.checkpoint ? c.s.checkpoint->step : 0;
   std::string from =
       "attempt " + std::to_string(c.s.attempt) + " resumed from step " + std::to_string(*now.resumed_from_step);
+  if (*now.resumed_from_step == 0 && durable == 0) {
+    c.Condition(kCheckpointHealthy, true, "NoneYet",
+                "attempt " + std::to_string(c.s.attempt) + " began at step 0: there was no checkpoint to resume from");
+    return;
+  }
   if (*now.resumed_from_step >= durable) {
     c.Condition(kCheckpointHealthy, true, "Resumed", from);
     return;

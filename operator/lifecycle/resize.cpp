@@ -25,6 +25,15 @@ std::optional<api::PlanStatus> GrowBack(Context& c) {
   return wanted;
 }
 
+// "resize from 2 to 4 GPUs"; where the number stays, what else changes.
+std::string ResizeText(const api::PlacementStatus& from, const api::PlanStatus& to) {
+  int64_t running = TotalGpus(from);
+  if (running != to.gpus) return "resize from " + std::to_string(running) + " to " + Plural(to.gpus, "GPU");
+  auto spread = [](int64_t gpus, int64_t nodes) { return Plural(gpus, "GPU") + " on " + Plural(nodes, "node"); };
+  return "resize from " + spread(running, static_cast<int64_t>(from.nodes.size())) + " to " +
+         spread(to.gpus, to.gpus / to.per_node);
+}
+
 }  // namespace
 
 void StopForResize(Context& c) {
@@ -65,7 +74,7 @@ void StopForResize(Context& c) {
   c.s.plan = choice->plan;
   c.plan = choice->plan;
   c.SetPhase(api::Phase::kResizing, "");
-  Stop(c, kStopResize, "resize from " + std::to_string(running) + " to " + Plural(choice->plan.gpus, "GPU"));
+  Stop(c, kStopResize, ResizeText(*c.s.placement, choice->plan));
 }
 
 }  // namespace trainyard::lifecycle

@@ -1,18 +1,24 @@
-// The start of a gang: all pods created gated and pinned, and only when all exist the gates go, all of them.
+// The start of a gang: all pods created gated and pinned, and only when all exist the gates go, all of them. The
+// Service by which its ranks meet is made again whenever it is gone.
 #include <algorithm>
 
 #include "operator/api/names.h"
 #include "operator/lifecycle/conditions.h"
 #include "operator/lifecycle/pod_builder.h"
 #include "operator/lifecycle/steps.h"
+#include "trainer/contract/contract.h"
 
 namespace trainyard::lifecycle {
 namespace {
 
+// The ranks find each other by it, also when it goes while they start.
+void KeepService(Context& c) {
+  if (c.in.service_exists) return;
+  c.Act(Action::Kind::kCreateService, api::ServiceName(c.job), "", BuildService(c.job));
+}
+
 void CreateMissing(Context& c) {
-  if (!c.in.service_exists) {
-    c.Act(Action::Kind::kCreateService, api::ServiceName(c.job), "", BuildService(c.job));
-  }
+  KeepService(c);
   for (size_t rank = 0; rank < c.ranks.size(); ++rank) {
     if (c.ranks[rank] != nullptr) continue;
     auto node_rank = static_cast<int64_t>(rank);
@@ -54,9 +60,10 @@ bool Up(const api::PodSnapshot& pod) { return pod.phase == api::PodPhase::kRunni
 
 // What the pods that are not up yet are waiting for, in one line. It changes with what they wait for and not with how
 // many do: each change is a write.
-std::string WaitingFor(const Context& c) {
+std::string WaitingFor(Context& c) {
   bool gated = false, unbound = false, containers = false;
-  std::string detail;
+  const api::PodSnapshot* told = nullptr;    // the first that says what it waits for
+  const api::PodSnapshot* silent = nullptr;  // the first that has a node and says nothing: a dead kubelet, perhaps
   for (const api::PodSnapshot* pod : c.ranks) {
     if (pod == nullptr || Up(*pod)) continue;
     if (pod->foreign_gate) {
@@ -65,10 +72,22 @@ std::string WaitingFor(const Context& c) {
       unbound = true;
     } else {
       containers = true;
+      if (silent == nullptr && pod->reason.empty()) silent = pod;
     }
-    if (detail.empty() && !pod->reason.empty()) {
-      detail =
-          " (" + pod->name + ": " + OneLine(pod->reason + (pod->message.empty() ? "" : ": " + pod->message), 160) + ")";
+    if (told == nullptr && !pod->reason.empty()) told = pod;
+  }
+  std::string detail;
+  auto name = [](const api::PodSnapshot& pod) { return pod.name + (pod.node.empty() ? "" : " on " + pod.node); };
+  if (told != nullptr) {
+    std::string why = told->reason + (told->message.empty() ? "" : ": " + told->message);
+    detail = " (" + name(*told) + ": " + OneLine(why, 160) + ")";
+  } else if (silent != nullptr) {
+    // One after the other starts within moments, and each name that is told is a write.
+    const TimePoint tell = c.s.ungated_at.value_or(c.in.now) + c.opt.naming_settle;
+    if (c.in.now >= tell) {
+      detail = " (" + name(*silent) + ")";
+    } else {
+      c.RequeueAt(tell);
     }
   }
   std::string text;
@@ -79,6 +98,20 @@ std::string WaitingFor(const Context& c) {
   add(unbound, "pods to be scheduled");
   add(containers, "pods to start");
   return text + detail;
+}
+
+// What a gang does whose pods all run, by what the trainer last said: that is in the status, so that the reason changes
+// with it and never by itself.
+std::string Doing(const Context& c, const std::string& where) {
+  if (!c.job.spec.UsesBundledTrainer()) return "running on " + where;  // nothing is known of what it does
+  const std::string phase = c.s.progress ? c.s.progress->trainer_phase : "";
+  std::string at;
+  if (phase.empty()) at = "has not reported yet";
+  if (phase == contract::phase::kStarting) at = TotalGpus(*c.s.placement) > 1 ? "waits until all ranks meet" : "starts";
+  if (phase == contract::phase::kRestoring) at = "reads its checkpoint";
+  if (at.empty()) return "training on " + where;
+  const char* pods = c.ranks.size() == 1 ? "its pod runs on " : "all pods run on ";
+  return pods + where + ": the trainer " + at;
 }
 
 void ReportRunning(Context& c) {
@@ -94,14 +127,11 @@ void ReportRunning(Context& c) {
   if (c.Condition(kReady, true, "Running", attempt + " runs on " + what)) {
     c.Say("Normal", "Running", attempt + " runs on " + what);
   }
-  c.SetPhase(api::Phase::kRunning, "training on " + what + (c.note.empty() ? "" : "; " + c.note));
+  c.SetPhase(api::Phase::kRunning, Doing(c, what) + (c.note.empty() ? "" : "; " + c.note));
   c.Requeue(c.opt.progress_interval);  // progress is not watched: someone has to look
 }
 
-}  // namespace
-
-void Advance(Context& c) {
-  if (!c.Live() || c.Stopping() || c.settling || c.out.refresh_pods) return;
+void AdvanceGang(Context& c) {
   if (!c.s.started) {
     if (!c.AllExist()) return CreateMissing(c);
     bool leaving = std::any_of(c.ranks.begin(), c.ranks.end(), [](const auto* p) { return p->deleting; });
@@ -109,9 +139,10 @@ void Advance(Context& c) {
     if (std::string obstacle = Obstacle(c); !obstacle.empty()) return Undo(c, obstacle, {});
     c.s.started = true;
     Ungate(c);
-    return c.SetPhase(api::Phase::kStarting, "attempt " + std::to_string(c.s.attempt) + ": all " +
-                                                 Plural(static_cast<int64_t>(c.ranks.size()), "pod") +
-                                                 " exist, starting them");
+    const std::string all = c.ranks.size() == 1
+                                ? "its pod exists, starting it"
+                                : "all " + std::to_string(c.ranks.size()) + " pods exist, starting them";
+    return c.SetPhase(api::Phase::kStarting, "attempt " + std::to_string(c.s.attempt) + ": " + all);
   }
   bool gated = std::any_of(c.ranks.begin(), c.ranks.end(), [](const auto* p) { return p != nullptr && p->gated; });
   if (gated && c.AllExist()) {
@@ -120,6 +151,17 @@ void Advance(Context& c) {
     return c.RequeueAt(again);
   }
   if (c.AllExist()) ReportRunning(c);
+}
+
+}  // namespace
+
+void Advance(Context& c) {
+  if (!c.Live() || c.Stopping() || c.settling || c.out.refresh_pods) return;
+  AdvanceGang(c);
+  // After the gates: nothing that goes wrong with it holds them up.
+  const bool made = std::any_of(c.out.actions.begin(), c.out.actions.end(),
+                                [](const Action& a) { return a.kind == Action::Kind::kCreateService; });
+  if (c.s.started && !c.Stopping() && !made) KeepService(c);
 }
 
 }  // namespace trainyard::lifecycle

@@ -12,6 +12,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "operator/api/json.h"
+#include "operator/api/names.h"
 #include "operator/cluster/snapshot.h"
 #include "operator/local/local_cluster.h"
 #include "trainer/contract/contract.h"
@@ -231,6 +233,21 @@ TEST_F(ControllerTest, SuspendsAndResumes) {
   AwaitNoPods();
   Patch("a", {{"suspend", false}});
   AwaitPhase("a", "Running", 2);
+}
+
+TEST_F(ControllerTest, AServiceThatIsDeletedComesBackAtOnce) {
+  StartCluster(1, 1);
+  const json job = Create(Job("a", 1, kRunUntilStopped));
+  AwaitPhase("a", "Running");
+  const std::string name = api::ServiceName(*api::JobFromJson(job));
+  const Result<json> first = cluster_->Get(Kind::kService, {"default", name});
+  ASSERT_TRUE(first.has_value()) << first.error().message;
+  ASSERT_TRUE(cluster_->Delete(Kind::kService, {"default", name}, {}).has_value());
+  const json again = Await(Kind::kService, name, [&](const json& now) {
+    return now.is_object() && cluster::UidOf(now) != cluster::UidOf(*first);
+  });
+  EXPECT_EQ(cluster::ControllerUidOf(again), cluster::UidOf(job));
+  EXPECT_EQ(AttemptOf(AwaitPhase("a", "Running")), 1);
 }
 
 TEST_F(ControllerTest, MovesAwayFromADeadNode) {

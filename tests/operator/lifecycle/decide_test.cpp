@@ -562,7 +562,7 @@ TEST(Progress, AnAttemptThatStartsKeepsHowFarTheJobHasComeInSight) {
   s.Start();
   ASSERT_EQ(s.status().attempt, 2);
   s.in.progress_attempt = 2;
-  for (const char* phase : {"Starting", "Restoring"}) {
+  for (const char* phase : {"Starting", "Restoring", "Failed"}) {
     s.in.progress = api::Progress{.trainer_phase = phase};
     s.Step();
     EXPECT_EQ(s.status().progress->trainer_phase, phase);
@@ -583,7 +583,8 @@ TEST(Progress, ResumingBeforeTheLastDurableStepIsReported) {
   s.in.progress = api::Progress{.step = 300, .steps = 400, .trainer_phase = "Training", .resumed_from_step = 0};
   s.in.checkpoint = api::CheckpointStatus{.step = 300};
   s.Step();
-  EXPECT_EQ(s.ConditionReason(kCheckpointHealthy), "True/Resumed");
+  EXPECT_EQ(s.ConditionReason(kCheckpointHealthy), "True/NoneYet") << "a first run resumes nothing";
+  EXPECT_THAT(FindCondition(s.status(), kCheckpointHealthy)->message, HasSubstr("began at step 0"));
   s.Exit(0, 137);
   s.Step();
   s.in.now += Milliseconds(1'000);
@@ -594,6 +595,91 @@ TEST(Progress, ResumingBeforeTheLastDurableStepIsReported) {
   s.in.checkpoint->step = 400;
   s.Step();
   EXPECT_EQ(s.ConditionReason(kCheckpointHealthy), "False/Regressed");
+}
+
+TEST(Progress, AnAttemptThatResumedFromItsCheckpointIsHealthy) {
+  Scenario s;
+  s.Start();
+  s.in.progress_attempt = 1;
+  s.in.progress = api::Progress{.step = 300, .steps = 400, .trainer_phase = "Training", .resumed_from_step = 0};
+  s.in.checkpoint = api::CheckpointStatus{.step = 300};
+  s.Step();
+  s.Exit(0, 137);
+  s.Step();
+  s.in.now += Milliseconds(1'000);
+  s.Start();
+  s.in.progress_attempt = 2;
+  s.in.progress->resumed_from_step = 300;
+  s.Step();
+  EXPECT_EQ(s.ConditionReason(kCheckpointHealthy), "True/Resumed");
+  EXPECT_THAT(FindCondition(s.status(), kCheckpointHealthy)->message, HasSubstr("resumed from step 300"));
+}
+
+TEST(Progress, AnAttemptThatEndsBeforeItHasRestoredKeepsTheStepInSight) {
+  Scenario s;
+  s.Start();
+  s.in.progress_attempt = 1;
+  s.in.progress = api::Progress{.step = 310, .steps = 400, .trainer_phase = "Training", .resumed_from_step = 0};
+  s.in.checkpoint = api::CheckpointStatus{.step = 300};
+  s.Step();
+  s.Exit(0, 137);
+  s.Step();
+  s.in.now += Milliseconds(1'000);
+  s.Start();
+  ASSERT_EQ(s.status().attempt, 2);
+  s.in.progress_attempt = 2;
+  s.in.progress = api::Progress{.steps = 400, .trainer_phase = "Failed"};
+  s.in.checkpoint.reset();
+  s.Exit(s.in.pods.size() - 1, 5);
+  s.Step();
+  EXPECT_EQ(s.Phase(), "Recovering");
+  EXPECT_EQ(s.status().progress->step, 310);
+  EXPECT_EQ(s.status().checkpoint->step, 300);
+}
+
+TEST(Service, ComesBackWheneverALiveAttemptHasNone) {
+  Scenario s;
+  s.in.job.spec.gpus.count = 4;
+  s.Steps();
+  ASSERT_TRUE(s.status().started);
+  for (const bool running : {false, true}) {
+    if (running) s.Start();
+    s.in.service_exists = false;
+    Decision d = s.Step();
+    EXPECT_EQ(Scenario::Count(d, Action::Kind::kCreateService), 1) << running;
+    EXPECT_EQ(d.actions.size(), 1u);
+    EXPECT_TRUE(s.Step().actions.empty());
+  }
+  s.Edit();
+  s.in.job.spec.suspend = true;
+  s.Step();
+  s.in.service_exists = false;
+  EXPECT_EQ(Scenario::Count(s.Step(), Action::Kind::kCreateService), 0) << "an attempt that stops needs none";
+}
+
+TEST(Service, AMissingOneDoesNotHoldTheGatesUp) {
+  Scenario s;
+  s.Step();
+  s.in.service_exists = false;
+  Decision d = s.Step();
+  ASSERT_EQ(d.actions.size(), 2u);
+  EXPECT_EQ(d.actions[0].kind, Action::Kind::kUngatePod);
+  EXPECT_EQ(d.actions[1].kind, Action::Kind::kCreateService);
+}
+
+TEST(Resize, SaysWhatChangesWhereTheNumberStays) {
+  Scenario s;
+  s.Start();
+  s.Edit();
+  s.in.job.spec.gpus.per_node = 1;
+  Decision d = s.Step();
+  EXPECT_EQ(s.status().reason, "stopping attempt 1: resize from 2 GPUs on 1 node to 2 GPUs on 2 nodes");
+  Scenario grows;
+  grows.Start();
+  grows.Edit();
+  grows.in.job.spec.gpus.count = 4;
+  grows.Step();
+  EXPECT_EQ(grows.status().reason, "stopping attempt 1: resize from 2 to 4 GPUs");
 }
 
 TEST(Staleness, APodOfALaterAttemptMeansThatThisCopyIsOld) {

@@ -94,6 +94,7 @@ std::string QuietJob(const World& world, const api::TrainingJob& job) {
     int64_t gpus = 0;
     for (const api::PlacedNode& node : s.placement->nodes) gpus += node.gpus;
     if (s.gpus != gpus) return where + "status.gpus is " + std::to_string(s.gpus);
+    if (!world.services.contains(job.meta.uid)) return where + "its Service is gone";
     return "";
   }
   if (unfinished > 0) return where + std::to_string(unfinished) + " pods are left";

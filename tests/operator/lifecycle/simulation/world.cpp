@@ -359,6 +359,9 @@ void World::Fault() {
   auto running = [this](const api::PodSnapshot& pod) {
     return pod.phase == api::PodPhase::kRunning && !pod.job_uid.empty() && NodeUp(pod.node);
   };
+  if (!services.empty() && Chance(10)) {  // somebody deletes a Service
+    services.erase(std::next(services.begin(), Below(static_cast<int64_t>(services.size()))));
+  }
   switch (Below(10)) {
     case 0:
     case 1:
