@@ -285,6 +285,7 @@ void Fields(A& a, V& v) {
   a("initialValidationLoss", v.initial_validation_loss);
   a("tokensPerSecond", v.tokens_per_second);
   a("stepSeconds", v.step_seconds);
+  a("stepGPUs", v.step_gpus);
   a("trainerPhase", v.trainer_phase);
   a("resumedFromStep", v.resumed_from_step);
   a("parameterHash", v.parameter_hash);

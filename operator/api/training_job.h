@@ -304,7 +304,8 @@ struct Progress {
   std::optional<double> initial_validation_loss;
   std::optional<double> tokens_per_second;
   std::optional<double> step_seconds;
-  std::string trainer_phase;  // contract::phase
+  std::optional<int64_t> step_gpus;  // on which step_seconds was measured
+  std::string trainer_phase;         // contract::phase
   std::optional<int64_t> resumed_from_step;
   std::string parameter_hash;
   std::optional<MemoryStatus> memory;

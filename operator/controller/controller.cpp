@@ -219,6 +219,7 @@ class Controller::Impl {
     input.job = record.job;
     input.now = clock_.Now();
     input.pods = caches_.pods().Of(record.key.ns, record.uid, input.now);
+    input.ended = caches_.pods().EndedOf(record.key.ns, record.uid);
     input.service_exists = caches_.HasService({record.key.ns, api::ServiceName(record.job)}, record.uid);
     ReadProgress(input);
     return input;
@@ -228,11 +229,13 @@ class Controller::Impl {
   void ReadProgress(lifecycle::Input& input) {
     const api::JobStatus& status = input.job.status;
     if (api::IsTerminal(status.phase)) return;
-    for (const api::PodSnapshot& pod : input.pods) {
-      const bool asked = pod.node_rank == 0 && pod.attempt == status.attempt && pod.owner_uid == input.job.meta.uid &&
-                         (pod.phase == api::PodPhase::kRunning || pod.Terminal());
-      if (!asked) continue;
-      const Result<json> reply = progress_.Read(pod);
+    for (const auto* pods : {&input.pods, &input.ended}) {
+      const auto asked = std::find_if(pods->begin(), pods->end(), [&](const api::PodSnapshot& pod) {
+        return pod.node_rank == 0 && pod.attempt == status.attempt && pod.owner_uid == input.job.meta.uid &&
+               (pod.phase == api::PodPhase::kRunning || pod.Terminal());
+      });
+      if (asked == pods->end()) continue;
+      const Result<json> reply = progress_.Read(*asked);
       if (!reply) {
         spdlog::debug("progress of {}: {}", input.job.meta.name, reply.error().message);
         return;

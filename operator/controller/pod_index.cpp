@@ -10,6 +10,9 @@ namespace {
 // A watch that has not brought a created pod by then is not late: the pod is gone.
 constexpr Milliseconds kMadeCounts{30'000};
 
+constexpr std::chrono::seconds kEndedCounts{60};
+constexpr int kLastOwnCode = 128;  // above: killed by a signal
+
 std::string NameOf(const api::PodSnapshot& pod) { return pod.ns + "/" + pod.name; }
 
 }  // namespace
@@ -43,6 +46,26 @@ void PodIndex::Change(const PodPtr& old, const PodPtr& now) {
     pods.seen[NameOf(*now->ours)] = now;
   }
   if (old && old->ours) DropIfEmpty(old->ours->job_uid);
+  ForgetEnded();
+  if (now || !old || !old->ours) return;
+  const api::PodSnapshot& pod = *old->ours;
+  if (pod.deleting && pod.exit_code.value_or(0) > kLastOwnCode)
+    ended_.push_back({old->ours, std::chrono::steady_clock::now()});
+}
+
+void PodIndex::ForgetEnded() {
+  const auto now = std::chrono::steady_clock::now();
+  while (!ended_.empty() && now >= ended_.front().at + kEndedCounts) ended_.pop_front();
+}
+
+std::vector<api::PodSnapshot> PodIndex::EndedOf(const std::string& ns, const std::string& job_uid) {
+  std::lock_guard lock(mutex_);
+  ForgetEnded();
+  std::vector<api::PodSnapshot> result;
+  for (const Ended& ended : ended_) {
+    if (ended.pod->job_uid == job_uid && ended.pod->ns == ns) result.push_back(*ended.pod);
+  }
+  return result;
 }
 
 void PodIndex::Created(api::PodSnapshot pod, TimePoint now) {

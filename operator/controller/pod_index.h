@@ -3,6 +3,8 @@
 // Thread-safety: all members from any thread.
 #pragma once
 
+#include <chrono>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -37,6 +39,9 @@ class PodIndex {
   std::vector<placement::LiveYard::UsePtr> HeldBeside(const std::string& job_uid, const std::set<std::string>& live);
   // Pods labelled with this UID in that namespace.
   std::vector<api::PodSnapshot> Of(const std::string& ns, const std::string& job_uid, TimePoint now);
+  // Those of them that were killed by a signal while they were being deleted and are gone since, as they last were; for
+  // a minute. A kubelet removes a pod the moment after it has told how it ended.
+  std::vector<api::PodSnapshot> EndedOf(const std::string& ns, const std::string& job_uid);
 
  private:
   struct Made {
@@ -47,10 +52,16 @@ class PodIndex {
     std::map<std::string, PodPtr> seen;  // by namespace/name
     std::map<std::string, Made> made;
   };
+  struct Ended {
+    std::shared_ptr<const api::PodSnapshot> pod;
+    std::chrono::steady_clock::time_point at;
+  };
   void DropIfEmpty(const std::string& job_uid);
+  void ForgetEnded();
 
-  std::mutex mutex_;                            // guards pods_
+  std::mutex mutex_;                            // guards everything below
   std::unordered_map<std::string, Pods> pods_;  // by job UID
+  std::deque<Ended> ended_;                     // of all jobs, the oldest first
 };
 
 }  // namespace trainyard::controller

@@ -87,17 +87,18 @@ void Claim(Context& c) {
   c.s.retry_after.reset();
   c.s.placing_since = c.in.now;
   c.s.ungated_at.reset();
-  if (c.s.progress) {  // how far the job has come stays; what the ended attempt was doing does not
+  // How far the job has come stays, and how long a step took, which the grace of the new pods hangs on; what the ended
+  // attempt was doing does not.
+  if (c.s.progress) {
     c.s.progress->resumed_from_step.reset();
     c.s.progress->trainer_phase.clear();
     c.s.progress->tokens_per_second.reset();
-    c.s.progress->step_seconds.reset();
   }
   std::string what = "attempt " + std::to_string(c.s.attempt) + ": " + choice->placement.why;
   if (choice->plan.gpus < c.plan->gpus) what += " (wanted " + std::to_string(c.plan->gpus) + ": " + why_not + ")";
   c.Condition(kPlaced, true, "Placed", what);
   c.Condition(kReady, false, "Starting", "attempt " + std::to_string(c.s.attempt) + " is starting");
-  c.SetPhase(api::Phase::kStarting, what);
+  c.SetPhase(api::Phase::kStarting, what + LostWork(c, c.s.attempt - 1));
   c.Say("Normal", "Placed", what);
   c.RankPods();
 }

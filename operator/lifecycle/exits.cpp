@@ -110,7 +110,9 @@ void ObserveExits(Context& c) {
   auto cause = std::max_element(failures.begin(), failures.end(),
                                 [](const auto& a, const auto& b) { return a.severity < b.severity; });
   if (Settling(c, *cause)) return;
+  const std::string lost = TellLostWork(c);  // a stop by someone else may have been too short as well
   EndAttempt(c, *cause, static_cast<int64_t>(failures.size()));
+  if (!lost.empty()) c.s.reason += "; " + lost;
 }
 
 }  // namespace trainyard::lifecycle

@@ -54,8 +54,10 @@ class Planner {
 
 struct Input {
   api::TrainingJob job;
-  std::vector<api::PodSnapshot> pods;  // all pods labelled with this job's UID, any attempt
-  bool pods_fresh = false;             // `pods` was listed from the API server after `job` was read
+  std::vector<api::PodSnapshot> pods;   // all pods labelled with this job's UID, any attempt
+  bool pods_fresh = false;              // `pods` was listed from the API server after `job` was read
+  std::vector<api::PodSnapshot> ended;  // its pods that were killed while being deleted and are gone, as they last
+                                        // were: for what people are told, never for what is done
   // What else there is. Null: as the three lists below say, which is enough for a few nodes.
   const Surroundings* surroundings = nullptr;
   std::vector<api::NodeSnapshot> nodes;

@@ -1,9 +1,12 @@
 #include "operator/lifecycle/pod_spec.h"
 
 #include <algorithm>
+#include <cmath>
+#include <optional>
 #include <string>
 
 #include "operator/api/names.h"
+#include "operator/lifecycle/context.h"
 #include "trainer/contract/contract.h"
 
 namespace trainyard::lifecycle {
@@ -12,7 +15,10 @@ namespace {
 using nlohmann::json;
 
 constexpr int64_t kUserId = 65532;
-constexpr int64_t kBaseGraceSeconds = 60;
+constexpr double kBaseGraceSeconds = 60;
+constexpr double kUnknownStepsSeconds = 540;
+// Forward without backward, of a micro-batch that trains: a third of its time, rounded up.
+constexpr double kEvaluationShare = 0.5;
 constexpr double kSlowDiskBytesPerSecond = 100e6;
 // The launcher's ranks are killed this long before the pod, so that it can still explain the end.
 constexpr int64_t kLauncherMarginSeconds = 5;
@@ -31,14 +37,52 @@ constexpr const char* kRunVolume = "trainyard-run";
 constexpr const char* kShmVolume = "trainyard-shm";
 constexpr const char* kTmpVolume = "trainyard-tmp";
 
+// A stop may come while a checkpoint is being written, and writes another one.
+double SaveSeconds(const api::TrainingJob& job) {
+  double bytes = job.status.plan ? static_cast<double>(job.status.plan->checkpoint_bytes) : 0;
+  double nodes = job.status.placement ? static_cast<double>(job.status.placement->nodes.size()) : 1;
+  return std::floor(2 * bytes / std::max(nodes, 1.0) / kSlowDiskBytesPerSecond);
+}
+
+// A stop is agreed in the step after the one that it interrupts, and that may have to wait for an evaluation.
+double StepsSeconds(const api::TrainingJob& job, double step) {
+  double evaluation = 0;
+  if (job.spec.data && !job.spec.data->validation.empty() && job.status.plan) {
+    auto micro_batches = static_cast<double>(std::max<int64_t>(1, job.status.plan->accumulation));
+    double batches = static_cast<double>(job.spec.training.evaluation.batches) / micro_batches;
+    evaluation = kEvaluationShare * step * batches;
+  }
+  return std::ceil(2 * step + evaluation);
+}
+
+// As the last step that was measured would be on the GPUs of this attempt; nullopt: none was.
+std::optional<double> MeasuredStep(const api::TrainingJob& job) {
+  const auto& progress = job.status.progress;
+  if (!progress || !progress->step_seconds || !(*progress->step_seconds > 0)) return std::nullopt;
+  // Fewer GPUs take longer for the same batch; more are not trusted to be faster.
+  int64_t gpus = job.status.placement ? TotalGpus(*job.status.placement) : 0;
+  if (!progress->step_gpus || gpus <= 0) return progress->step_seconds;
+  return *progress->step_seconds * std::max(1.0, static_cast<double>(*progress->step_gpus) / static_cast<double>(gpus));
+}
+
+double TrainSeconds(const api::TrainingJob& job) {
+  if (auto step = MeasuredStep(job)) return StepsSeconds(job, *step);
+  double planned = job.status.plan ? job.status.plan->step_seconds.value_or(0) : 0;
+  return std::max(kUnknownStepsSeconds, StepsSeconds(job, planned));
+}
+
+int64_t Bounded(double seconds, const api::TrainingJob& job) {
+  auto longest = static_cast<double>(std::max<int64_t>(1, job.spec.recovery.max_grace_seconds));
+  return static_cast<int64_t>(std::clamp(seconds, 1.0, longest));
+}
+
 }  // namespace
 
 int64_t GraceSeconds(const api::TrainingJob& job) {
-  double bytes = job.status.plan ? static_cast<double>(job.status.plan->checkpoint_bytes) : 0;
-  double nodes = job.status.placement ? static_cast<double>(job.status.placement->nodes.size()) : 1;
-  auto save = static_cast<int64_t>(2 * bytes / std::max(nodes, 1.0) / kSlowDiskBytesPerSecond);
-  return std::clamp<int64_t>(kBaseGraceSeconds + save, 1, std::max<int64_t>(1, job.spec.recovery.max_grace_seconds));
+  return Bounded(kBaseGraceSeconds + SaveSeconds(job) + TrainSeconds(job), job);
 }
+
+int64_t LostGraceSeconds(const api::TrainingJob& job) { return Bounded(kBaseGraceSeconds + SaveSeconds(job), job); }
 
 json Environment(const api::TrainingJob& job, int64_t node_rank) {
   const api::PlacementStatus& placement = *job.status.placement;

@@ -8,8 +8,13 @@
 
 namespace trainyard::lifecycle {
 
-// Seconds between SIGTERM and SIGKILL: enough to finish a step and save, at most spec.recovery.maxGraceSeconds.
+// Seconds between SIGTERM and SIGKILL of a pod of this attempt, at most spec.recovery.maxGraceSeconds: a minute, the
+// time to write two checkpoints at 100 MB/s per node, and the time of two steps and an evaluation, as long as the last
+// measured step would take on the GPUs of this attempt. Where none was measured the plan's estimate counts, and nine
+// minutes at least. A program that ends earlier waits for none of it.
 int64_t GraceSeconds(const api::TrainingJob& job);
+// The same without steps: for pods whose attempt is lost or never ran, which have nothing to finish and may hang.
+int64_t LostGraceSeconds(const api::TrainingJob& job);
 
 // env of the container `trainer` of node rank `node_rank`: rendezvous (ours always wins), then the user's own.
 nlohmann::json Environment(const api::TrainingJob& job, int64_t node_rank);

@@ -40,9 +40,18 @@ void KeepWhatIsNotKnownYet(api::Progress& now, const api::Progress& old) {
   if (!now.initial_validation_loss) now.initial_validation_loss = old.initial_validation_loss;
 }
 
+void KeepStepTime(const Context& c, api::Progress& now, const api::Progress* old) {
+  if (now.step_seconds) {
+    now.step_gpus = TotalGpus(*c.s.placement);
+  } else if (old != nullptr) {
+    now.step_seconds = old->step_seconds;
+    now.step_gpus = old->step_gpus;
+  }
+}
+
 auto Tie(const api::Progress& p) {
   return std::tie(p.step, p.steps, p.loss, p.validation_loss, p.initial_validation_loss, p.tokens_per_second,
-                  p.step_seconds, p.trainer_phase, p.resumed_from_step, p.parameter_hash, p.memory);
+                  p.step_seconds, p.step_gpus, p.trainer_phase, p.resumed_from_step, p.parameter_hash, p.memory);
 }
 
 auto Tie(const api::CheckpointStatus& p) { return std::tie(p.step, p.bytes, p.seconds, p.time); }
@@ -98,7 +107,9 @@ void Measure(Context& c, const api::Progress& now) {
     // Weights beyond those at rest are gathered ones, which the plan counts as buffers.
     Correct(measured.buffers, plan.corrections.buffers, sum({m.params, m.buffers, -b.weights}), sum({b.buffers}));
   }
-  if (now.step_seconds && plan.step_seconds && now.step >= now.resumed_from_step.value_or(0) + kWarmUp) {
+  // Of this attempt: `now` may keep the step time of an earlier one.
+  if (c.in.progress->step_seconds && now.step_seconds && plan.step_seconds &&
+      now.step >= now.resumed_from_step.value_or(0) + kWarmUp) {
     Correct(measured.step_seconds, plan.corrections.step_seconds, *now.step_seconds, *plan.step_seconds);
   }
   if (measured != plan.corrections || c.s.measured) c.s.measured = measured;
@@ -114,6 +125,7 @@ void ReadProgress(Context& c) {
     api::Progress now = Rounded(*c.in.progress);
     const api::Progress* old = c.s.progress ? &*c.s.progress : nullptr;
     if (old != nullptr) KeepWhatIsNotKnownYet(now, *old);
+    KeepStepTime(c, now, old);
     due = due || old == nullptr || old->trainer_phase != now.trainer_phase ||
           old->resumed_from_step != now.resumed_from_step || old->parameter_hash != now.parameter_hash;
     if (c.Terminal()) {

@@ -123,6 +123,7 @@ void ReportRunning(Context& c) {
     return c.SetPhase(api::Phase::kStarting, attempt + ": waiting for " + WaitingFor(c));
   }
   if (!c.s.start_time) c.s.start_time = c.in.now;
+  ForgetLostWork(c);
   std::string what = Plural(TotalGpus(*c.s.placement), "GPU") + " on " + c.s.placement->domain;
   if (c.Condition(kReady, true, "Running", attempt + " runs on " + what)) {
     c.Say("Normal", "Running", attempt + " runs on " + what);

@@ -31,6 +31,16 @@ void StopForDeletion(Context& c);
 void StopForSuspend(Context& c);
 void ContinueStop(Context& c);  // deletes again what still is there
 void Release(Context& c);       // ends the attempt once all its pods are gone
+// Deletes a pod of an attempt that has ended: it gets no time to finish steps, since it may hang.
+void DeleteLost(Context& c, const api::PodSnapshot& pod);
+
+// cut_off.cpp: a stop that ended with SIGKILL before the checkpoint was written. Tells it once, by an event and
+// CheckpointHealthy, and returns the line for people; empty: no such thing, or it has been told.
+std::string TellLostWork(Context& c);
+// "; " and that line of `attempt`; empty: there is none.
+std::string LostWork(const Context& c, int64_t attempt);
+// A program of a user never says where it resumed: that it runs again is all that is known.
+void ForgetLostWork(Context& c);
 
 // resize.cpp: stops the attempt when another size is wanted and has a place.
 void StopForResize(Context& c);

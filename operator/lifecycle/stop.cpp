@@ -4,6 +4,7 @@
 
 #include "operator/lifecycle/conditions.h"
 #include "operator/lifecycle/failure.h"
+#include "operator/lifecycle/pod_spec.h"
 #include "operator/lifecycle/steps.h"
 
 namespace trainyard::lifecycle {
@@ -11,8 +12,10 @@ namespace {
 
 // Pods of a failed attempt that ended are kept for their logs; an intended stop leaves none.
 bool ToDelete(const Context& c, const api::PodSnapshot& pod) {
-  if (pod.deleting) return false;
-  return c.s.stop->reason != kStopFailed || !pod.Terminal();
+  const bool failed = c.s.stop->reason == kStopFailed;
+  // Somebody else may have given it all the time of a pod that saves: once, that is cut to what a lost one gets.
+  if (pod.deleting) return failed && !pod.Terminal() && !c.in.job.status.stop;
+  return !failed || !pod.Terminal();
 }
 
 int64_t NotGone(Context& c) {
@@ -59,25 +62,35 @@ void StopForSuspend(Context& c) {
   }
   c.s.retry_after.reset();  // a resume starts at once
   c.Condition(kSuspended, true, "Suspended", "spec.suspend is set");
-  c.SetPhase(api::Phase::kSuspended, "spec.suspend is set");
+  c.SetPhase(api::Phase::kSuspended, "spec.suspend is set" + LostWork(c, c.s.attempt));
+}
+
+void DeleteLost(Context& c, const api::PodSnapshot& pod) {
+  c.Act(Action::Kind::kDeletePod, pod.name, pod.uid);
+  c.out.actions.back().grace_seconds = LostGraceSeconds(c.job);
 }
 
 void ContinueStop(Context& c) {
   if (!c.Stopping() || c.out.refresh_pods) return;
+  if (c.s.stop->reason != kStopFailed && c.s.stop->reason != kStopUndo) {
+    if (std::string lost = TellLostWork(c); !lost.empty()) c.s.reason = lost;
+  }
   auto each = [&c](auto&& act) {
     for (const api::PodSnapshot* pod : c.mine) {
       if (pod->attempt == c.s.attempt && ToDelete(c, *pod)) act(*pod);
     }
   };
   if (c.s.stop->reason == kStopFailed) {
-    each([&c](const auto& pod) { c.Act(Action::Kind::kDeletePod, pod.name, pod.uid); });
+    each([&c](const auto& pod) { DeleteLost(c, pod); });
     return;
   }
   bool any = false;
   each([&any](const auto&) { any = true; });
   bool asked = std::any_of(c.out.actions.begin(), c.out.actions.end(),
                            [](const Action& a) { return a.kind == Action::Kind::kDeleteAllPods; });
-  if (any && !asked) c.Act(Action::Kind::kDeleteAllPods, "");
+  if (!any || asked) return;
+  c.Act(Action::Kind::kDeleteAllPods, "");
+  if (c.s.stop->reason == kStopUndo) c.out.actions.back().grace_seconds = LostGraceSeconds(c.job);
 }
 
 void Release(Context& c) {

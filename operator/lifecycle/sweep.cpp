@@ -23,7 +23,7 @@ void SweepOldAttempts(Context& c) {
   for (const api::PodSnapshot* pod : c.mine) {
     bool live = c.Live() && pod->attempt == c.s.attempt;
     if (live || pod->deleting || KeepForLogs(c, *pod)) continue;
-    c.Act(Action::Kind::kDeletePod, pod->name, pod->uid);
+    DeleteLost(c, *pod);
   }
 }
 
@@ -38,7 +38,7 @@ void SweepTerminal(Context& c) {
       continue;
     }
     // A trainer that has succeeded beside a sidecar: the pod goes as well, it would run for ever.
-    c.Act(Action::Kind::kDeletePod, pod->name, pod->uid);
+    DeleteLost(c, *pod);
   }
   if (c.in.service_exists) c.Act(Action::Kind::kDeleteService, api::ServiceName(c.job));
 }

@@ -20,7 +20,8 @@ std::string StepOf(const api::Progress& p) {
 }
 
 std::optional<Milliseconds> Eta(const api::Progress& p) {
-  if (!p.step_seconds || p.steps <= p.step || *p.step_seconds <= 0) return std::nullopt;
+  // Until this attempt has finished a step, the step time is that of an earlier one.
+  if (!p.step_seconds || !p.tokens_per_second || p.steps <= p.step || *p.step_seconds <= 0) return std::nullopt;
   const double seconds = static_cast<double>(p.steps - p.step) * *p.step_seconds;
   if (!(seconds < 1e9)) return std::nullopt;
   return Milliseconds(static_cast<int64_t>(seconds * 1000));

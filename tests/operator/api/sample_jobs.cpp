@@ -122,6 +122,7 @@ TrainingJob FullJob() {
                         .initial_validation_loss = 5.55,
                         .tokens_per_second = 1234.5,
                         .step_seconds = 0.25,
+                        .step_gpus = 4,
                         .trainer_phase = "Training",
                         .resumed_from_step = 100,
                         .parameter_hash = "0123456789abcdef",

@@ -12,8 +12,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "operator/api/json.h"
-#include "operator/api/names.h"
 #include "operator/cluster/snapshot.h"
 #include "operator/local/local_cluster.h"
 #include "trainer/contract/contract.h"
@@ -239,15 +237,29 @@ TEST_F(ControllerTest, AServiceThatIsDeletedComesBackAtOnce) {
   StartCluster(1, 1);
   const json job = Create(Job("a", 1, kRunUntilStopped));
   AwaitPhase("a", "Running");
-  const std::string name = api::ServiceName(*api::JobFromJson(job));
-  const Result<json> first = cluster_->Get(Kind::kService, {"default", name});
-  ASSERT_TRUE(first.has_value()) << first.error().message;
+  const std::vector<cluster::Object> first = Items(Kind::kService);
+  ASSERT_EQ(first.size(), 1u);
+  const std::string name = cluster::KeyOf(*first[0]).name;
   ASSERT_TRUE(cluster_->Delete(Kind::kService, {"default", name}, {}).has_value());
   const json again = Await(Kind::kService, name, [&](const json& now) {
-    return now.is_object() && cluster::UidOf(now) != cluster::UidOf(*first);
+    return now.is_object() && cluster::UidOf(now) != cluster::UidOf(*first[0]);
   });
   EXPECT_EQ(cluster::ControllerUidOf(again), cluster::UidOf(job));
   EXPECT_EQ(AttemptOf(AwaitPhase("a", "Running")), 1);
+}
+
+TEST_F(ControllerTest, AStopThatWasTooShortIsTold) {
+  StartCluster(1, 1);
+  json job = Job("a", 1, "trap '' TERM; while :; do sleep 0.05; done");
+  job["spec"]["recovery"]["maxGraceSeconds"] = 1;
+  Create(job);
+  AwaitPhase("a", "Running");
+  Patch("a", {{"suspend", true}});
+  const json suspended = AwaitPhase("a", "Suspended");
+  EXPECT_THAT(suspended["status"]["reason"].get<std::string>(),
+              testing::HasSubstr("attempt 1 was killed at the end of its grace, before it ended by itself"));
+  controller_->Stop();
+  EXPECT_THAT(EventReasons(), testing::Contains("WorkLost"));
 }
 
 TEST_F(ControllerTest, MovesAwayFromADeadNode) {

@@ -107,6 +107,28 @@ TEST(PodIndex, TellsWhatPodsHoldThatAreGoneByNow) {
   EXPECT_THAT(index.HeldBeside("nobody", {}), IsEmpty());
 }
 
+TEST(PodIndex, RemembersHowAPodEndedThatWasRemovedAtOnce) {
+  PodIndex index;
+  const auto pod = [](bool deleting, int exit_code) {
+    json object = PodJson("a", "1", "job");
+    if (deleting) object["metadata"]["deletionTimestamp"] = "2026-01-31T12:00:00Z";
+    object["status"] = {{"phase", exit_code == 0 ? "Succeeded" : "Failed"},
+                        {"containerStatuses",
+                         json::array({{{"name", "trainer"}, {"state", {{"terminated", {{"exitCode", exit_code}}}}}}})}};
+    return std::make_shared<const PodRecord>(*MakePodRecord(object));
+  };
+  for (const PodPtr& last : {pod(false, 137), pod(true, 0), pod(true, 137)}) {
+    EXPECT_THAT(index.EndedOf("default", "job"), IsEmpty());
+    index.Change(nullptr, last);
+    index.Change(last, nullptr);
+  }
+  ASSERT_EQ(index.EndedOf("default", "job").size(), 1u);
+  EXPECT_EQ(index.EndedOf("default", "job")[0].exit_code, 137);
+  EXPECT_THAT(index.EndedOf("other", "job"), IsEmpty());
+  EXPECT_THAT(index.EndedOf("default", "another"), IsEmpty());
+  EXPECT_THAT(Names(index), IsEmpty()) << "it is gone";
+}
+
 TEST(PodIndex, APodThatWasJustCreatedCountsUntilTheWatchSpeaksOfIt) {
   PodIndex index;
   const TimePoint start{};
