@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <mutex>
 #include <optional>
+#include <string>
 
 #include "trainer/contract/contract.h"
 
@@ -20,6 +21,41 @@ Status IgnoreGone(const Status& status) {
   const bool gone =
       !status && (status.error().code == ErrorCode::kNotFound || status.error().code == ErrorCode::kConflict);
   return gone ? Status() : status;
+}
+
+// The owner reference of the controller, else the first; null where there is none.
+json OwnerOf(const json& object) {
+  const json owners = object.value("/metadata/ownerReferences"_json_pointer, json::array());
+  if (!owners.is_array()) return nullptr;
+  json found;
+  for (const json& owner : owners) {
+    if (!owner.is_object()) continue;
+    const bool controls = owner.contains("controller") && owner["controller"] == true;
+    if (found.is_null() || controls) found = owner;
+    if (controls) break;
+  }
+  return found;
+}
+
+// Whose the object is that has the name of one of ours, and what its people and the job's can do about it. Nobody is
+// told to delete what may be somebody's.
+std::string NameIsTaken(const api::TrainingJob& job, Kind kind, const Action& action, const json& existing) {
+  const std::string what = std::string(cluster::InfoOf(kind).kind) + " " + job.meta.ns + "/" + action.name;
+  const json owner = OwnerOf(existing);
+  const auto text = [&owner](const char* key) {
+    return owner.is_object() && owner.contains(key) && owner[key].is_string() ? owner[key].get<std::string>() : "";
+  };
+  const std::string whose = text("kind") + " " + text("name");
+  if (text("uid") == job.meta.uid) {
+    return what + " is there already, of another attempt of this job than attempt " + std::to_string(action.attempt);
+  }
+  if (text("kind") == api::kKind && text("name") == job.meta.name) {
+    return what + " is still that of an earlier " + whose + " (UID " + text("uid") +
+           "), and goes when that one is gone";
+  }
+  return "the job needs the name of " + what + ", which " +
+         (owner.is_null() ? "is another's (it has no owner reference)" : "belongs to " + whose) +
+         "; rename the job or remove that " + std::string(cluster::InfoOf(kind).kind);
 }
 
 }  // namespace
@@ -83,9 +119,7 @@ Status ActionRunner::Create(const api::TrainingJob& job, Kind kind, const Action
     on_created_(kind, *existing);
     return {};
   }
-  return Fail(ErrorCode::kAlreadyExists, std::string(cluster::InfoOf(kind).kind) + " " + action.name +
-                                             " exists and is not of this job's attempt " +
-                                             std::to_string(action.attempt) + "; delete it");
+  return Fail(ErrorCode::kAlreadyExists, NameIsTaken(job, kind, action, *existing));
 }
 
 Status ActionRunner::Ungate(const ObjectKey& key, const std::string& uid) {

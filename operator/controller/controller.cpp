@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -170,8 +171,11 @@ class Controller::Impl {
     const JobPtr record = caches_.Job(cluster::ParseKey(key_text));
     if (!record) {  // gone; what it owned is collected by the cluster
       refusals_.Forget(key_text);
+      TellUnreadable(key_text, nullptr);
       return Requeue();
     }
+    TellUnreadable(key_text, record.get());
+    if (!record->status_problem.empty()) return Requeue();
     lifecycle::Input input = Observe(*record);
     input.refused = refusals_.Of(key_text, record->job.status.attempt);
     Ledger::View view = caches_.View();
@@ -190,7 +194,7 @@ class Controller::Impl {
     actions_ += decision->actions.size();
     const Status acted = runner_.Run((*written)->job, decision->actions);
     Tell(*record, decision->events);
-    refusals_.Note(key_text, decision->status.attempt, acted);
+    if (!decision->actions.empty()) refusals_.Note(key_text, decision->status.attempt, acted);
     if (!acted) return Fail(acted.error());
     // Pods that were just made are known without the watch: the next step need not wait for it.
     const bool made = std::any_of(decision->actions.begin(), decision->actions.end(), [](const auto& action) {
@@ -198,6 +202,25 @@ class Controller::Impl {
     });
     if (made) queue_.Add(key_text);
     return decision->requeue_after;
+  }
+
+  // Says once of each job what of its status cannot be read; it is left alone until that can be.
+  void TellUnreadable(const std::string& key, const JobRecord* record) {
+    const std::string problem = record ? record->status_problem : "";
+    {
+      std::lock_guard lock(unreadable_mutex_);
+      const auto told = unreadable_.find(key);
+      if (problem.empty()) {
+        if (told != unreadable_.end()) unreadable_.erase(told);
+        return;
+      }
+      if (told != unreadable_.end() && told->second == record->uid + problem) return;
+      unreadable_[key] = record->uid + problem;
+    }
+    const std::string what = "The status cannot be read, and the job is left as it is, with its pods: " + problem +
+                             ". A newer operator may have written it: upgrade the operator again, or correct the field";
+    spdlog::warn("job {}: {}", key, what);
+    Tell(*record, {lifecycle::Event{"Warning", "UnreadableStatus", what}});
   }
 
   void OnCreated(Kind kind, const json& object) {
@@ -331,8 +354,10 @@ class Controller::Impl {
   Caches caches_;  // its threads add to the queue
   ActionRunner runner_;
   Refusals refusals_;
-  std::optional<runtime::WorkerPool> workers_;  // its threads use all of the above
-  runtime::Metrics::Registration collector_;    // last: a scrape looks at all of the above
+  std::mutex unreadable_mutex_;                    // guards unreadable_
+  std::map<std::string, std::string> unreadable_;  // job -> what was told of its status
+  std::optional<runtime::WorkerPool> workers_;     // its threads use all of the above
+  runtime::Metrics::Registration collector_;       // last: a scrape looks at all of the above
 };
 
 Controller::Controller(cluster::Cluster& cluster, cluster::ProgressSource& progress, const Clock& clock,

@@ -19,20 +19,30 @@ JobRecord MakeJobRecord(const json& object) {
   if (Result<api::TrainingJob> job = api::JobFromJson(object)) {
     record.job = *std::move(job);
   } else {
-    record.problem = job.error().message;
+    json rest = object;
+    if (object.is_object() && object.contains("status")) {
+      if (Result<api::JobStatus> status = api::StatusFromJson(object["status"])) {
+        record.job.status = *std::move(status);
+      } else {
+        record.status_problem = status.error().message;
+      }
+      rest.erase("status");
+    }
+    if (Result<api::TrainingJob> readable = api::JobFromJson(rest); !readable)
+      record.problem = readable.error().message;
     record.job.meta.ns = record.key.ns;
     record.job.meta.name = record.key.name;
     record.job.meta.uid = record.uid;
     record.job.meta.resource_version = record.version;
-    if (object.is_object() && object.contains("status")) {
-      if (Result<api::JobStatus> status = api::StatusFromJson(object["status"])) record.job.status = *std::move(status);
-    }
     // A job of another controller is not ours to judge: the decision leaves it alone, problem or not.
     const json::json_pointer managed_by("/spec/managedBy");
     if (object.contains(managed_by) && object[managed_by].is_string()) {
       record.job.spec.managed_by = object[managed_by].get<std::string>();
     }
-    if (!record.job.spec.IsOurs()) record.problem.clear();
+    if (!record.job.spec.IsOurs()) {
+      record.problem.clear();
+      record.status_problem.clear();
+    }
     const json::json_pointer generation("/metadata/generation");
     if (object.contains(generation) && object[generation].is_number_integer()) {
       record.job.meta.generation = object[generation].get<int64_t>();

@@ -20,9 +20,12 @@ struct JobRecord {
   cluster::ObjectKey key;
   std::string uid;
   std::string version;
-  // When `problem` is set, only metadata and status are filled in, as far as they could be read.
+  // When `problem` or `status_problem` is set, only metadata and status are filled in, as far as they could be read.
   api::TrainingJob job;
-  std::string problem;                       // why the spec cannot be read; empty: it can
+  std::string problem;  // why the spec or the metadata cannot be read; empty: they can
+  // Why the status cannot be read. Such a job is left as it is: whatever was written over its status would forget what
+  // it says of the attempt, and of fields that only a newer operator knows.
+  std::string status_problem;
   std::vector<placement::Booking> bookings;  // of its live attempt, so that other jobs keep off
 
   nlohmann::json Object() const { return nlohmann::json::parse(text); }

@@ -5,7 +5,12 @@ namespace {
 
 bool IsRefusal(const Error& error) {
   return error.code == ErrorCode::kInvalidArgument || error.code == ErrorCode::kPermissionDenied ||
-         error.code == ErrorCode::kAlreadyExists;
+         error.code == ErrorCode::kResourceExhausted || error.code == ErrorCode::kAlreadyExists;
+}
+
+// A name that is taken was found so by us, and the message says by whom.
+std::string TextOf(const Error& error) {
+  return error.code == ErrorCode::kAlreadyExists ? error.message : "the API server refuses it: " + error.message;
 }
 
 }  // namespace
@@ -19,7 +24,7 @@ void Refusals::Note(const std::string& key, int64_t attempt, const Status& acted
   if (!IsRefusal(acted.error())) return;
   const auto known = refusals_.find(key);
   if (known != refusals_.end() && known->second.attempt == attempt) return;
-  refusals_[key] = {attempt, acted.error().message};
+  refusals_[key] = {attempt, TextOf(acted.error())};
 }
 
 void Refusals::Forget(const std::string& key) {

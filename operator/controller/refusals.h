@@ -1,5 +1,5 @@
-// What the API server said when it refused what a job needs (quota, pod security, a name that is taken), so that the
-// next decision can tell the job's owner. A failure that may pass by itself is not a refusal. Nothing depends on it: a
+// Why a job cannot have what it needs (quota, pod security, a name that is taken), so that the next decision can give
+// the claim back and tell the job's owner. A failure that may pass by itself is not a refusal. Nothing depends on it: a
 // new operator learns it from its own next try. Thread-safety: all members from any thread.
 #pragma once
 

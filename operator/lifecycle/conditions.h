@@ -23,6 +23,9 @@ bool ConditionIs(const api::JobStatus& status, std::string_view type, std::strin
 bool SetCondition(api::JobStatus& status, std::string_view type, bool value, std::string reason, std::string message,
                   int64_t generation, TimePoint now);
 
+// Bytes of what an API server says, of which the cause is often the end.
+inline constexpr size_t kRefusalText = 500;
+
 // One line of valid printable text of at most `limit` bytes, from whatever a container wrote.
 std::string OneLine(std::string_view text, size_t limit = 300);
 

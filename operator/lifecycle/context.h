@@ -21,6 +21,9 @@ inline constexpr const char* kStopDeleted = "Deleted";
 inline constexpr const char* kStopFailed = "Failed";  // the attempt ended by itself; its exits are already counted
 inline constexpr const char* kStopUndo = "Undo";      // the gang did not come up
 
+// Numbers above it are nobody's attempts, and would overflow by and by.
+inline constexpr int64_t kMaxAttempt = 1'000'000'000;
+
 struct Context {
   Context(const Input& input, const Options& options);
   Context(const Context&) = delete;

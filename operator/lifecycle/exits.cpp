@@ -34,11 +34,30 @@ bool BadImage(const std::string& reason) {
          reason == "RunContainerError";
 }
 
+// Whether what the scheduler says of a pod is of its node: "0/3 nodes are available: 1 Insufficient memory, 2 node(s)
+// didn't match Pod's node affinity/selector. preemption: ...". A volume claim that is missing or unbound is no node's
+// doing; a scheduler that says nothing has not looked; and a pod that does not exist was in no node's hands.
+bool NodeHoldsUp(const api::PodSnapshot* pod) {
+  if (pod == nullptr) return false;
+  std::string said = pod->message.substr(0, pod->message.find("preemption:"));
+  const std::string other_nodes = "node(s) didn't match Pod's node affinity";  // each pod is pinned to one
+  for (size_t at; (at = said.find(other_nodes)) != std::string::npos;) said.erase(at, other_nodes.size());
+  const auto says = [&said](const char* what) { return said.find(what) != std::string::npos; };
+  return says("Insufficient ") || says("node(s) ") || says("Too many pods");
+}
+
+// Nothing that a node or time does makes such a pod start.
+bool ClaimIsMissing(const std::string& message) {
+  const size_t claim = message.find("persistentvolumeclaim \"");
+  return claim != std::string::npos && message.find("not found", claim) != std::string::npos;
+}
+
 // The deadlines of a gang on its way up; `late` are ranks that are missing or unbound.
 void WatchStart(Context& c) {
   TimePoint since = c.s.placing_since.value_or(c.in.now);
   TimePoint deadline = since + (c.s.started ? 2 * c.opt.gang_deadline : c.opt.gang_deadline);
-  std::vector<size_t> late;
+  TimePoint hopeless = c.s.ungated_at.value_or(c.in.now) + c.opt.waiting_settle;
+  std::vector<size_t> late, held_up;
   std::string detail;
   bool held = false;
   for (size_t rank = 0; rank < c.ranks.size(); ++rank) {
@@ -46,16 +65,20 @@ void WatchStart(Context& c) {
     if (pod != nullptr && (!c.s.started || !pod->node.empty())) continue;
     if (pod != nullptr && pod->foreign_gate) held = true;
     late.push_back(rank);
+    if (NodeHoldsUp(pod)) held_up.push_back(rank);
     if (pod != nullptr && detail.empty()) detail = OneLine(pod->message, 160);
+    if (c.s.started && pod != nullptr && ClaimIsMissing(pod->message)) deadline = std::min(deadline, hopeless);
   }
   if (!late.empty()) {
-    if (held) return;  // another controller holds the gang back, for as long as it likes
-    if (c.in.now < deadline) return c.RequeueAt(deadline);
+    // What was refused holds GPUs for nothing: the claim goes back at once, and comes again later and later.
+    bool refused = !c.s.started && !c.in.refused.empty();
+    if (held && !refused) return;  // another controller holds the gang back, for as long as it likes
+    if (c.in.now < deadline && !refused) return c.RequeueAt(deadline);
     if (!c.Fresh()) return;
+    if (refused) return Undo(c, OneLine(c.in.refused, kRefusalText), {});
     std::string what = c.s.started ? " not scheduled in time" : " could not be created in time";
-    if (!c.s.started && !c.in.refused.empty()) detail = OneLine(c.in.refused);
     return Undo(c, Plural(static_cast<int64_t>(late.size()), "pod") + what + (detail.empty() ? "" : ": " + detail),
-                late);
+                held_up);
   }
   if (!c.s.started) return;
   deadline = since + c.opt.startup_deadline;

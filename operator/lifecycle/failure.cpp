@@ -26,6 +26,7 @@ constexpr std::array kRules = {
     ClassRule{contract::failure_class::kOutOfMemory, 70, Budget::kUser, false},
     ClassRule{contract::failure_class::kStorage, 60, Budget::kInfrastructure, true},
     ClassRule{contract::failure_class::kConfiguration, 55, Budget::kNever, false},
+    ClassRule{"Fenced", 55, Budget::kInfrastructure, false},
     ClassRule{"NonFinite", 55, Budget::kNever, false},
     ClassRule{"BadImage", 55, Budget::kNever, false},
     ClassRule{contract::failure_class::kKilled, 50, Budget::kInfrastructure, true},
@@ -88,6 +89,15 @@ std::string SaidOf(const nlohmann::json& said, const api::PodSnapshot& pod) {
   return OneLine(pod.termination_message.empty() ? pod.message : pod.termination_message);
 }
 
+// The attempt of this job that owns the checkpoint directory, where exit 9 says that one does; 0: none, or one that a
+// status of this job cannot have missed. Another job's claim stays what it is: a mistake of configuration.
+int64_t NewerAttempt(const Context& c, int exit_code, const nlohmann::json& said) {
+  if (exit_code != contract::kExitFenced || !said.is_object() || !said.contains("message")) return 0;
+  if (!said["message"].is_string()) return 0;
+  const int64_t owner = contract::OwnerAttempt(said["message"].get_ref<const std::string&>());
+  return owner > c.s.attempt && owner < kMaxAttempt ? owner : 0;
+}
+
 void FailJob(Context& c, const std::string& failure_class, const std::string& message) {
   c.SetPhase(api::Phase::kFailed, message);
   c.s.completion_time = c.in.now;
@@ -124,6 +134,11 @@ std::optional<RankFailure> FailureOf(Context& c, int64_t rank, const api::PodSna
       message = where + (pod->deleting ? ": its pod was deleted by someone else" : " was stopped by someone else");
     }
     if (std::string text = SaidOf(said, *pod); !text.empty()) message += ": " + text;
+    if (int64_t newer = NewerAttempt(c, *pod->exit_code, said); newer > 0) {
+      RankFailure fenced = MakeFailure(rank, node, "Fenced", message);
+      fenced.newer_attempt = newer;
+      return fenced;
+    }
     return MakeFailure(rank, node, ClassOfExit(*pod, *pod->exit_code, said, c.job.spec.UsesBundledTrainer()), message);
   }
   if (pod->phase == api::PodPhase::kFailed) {
@@ -189,6 +204,19 @@ void EndAttempt(Context& c, const RankFailure& cause, int64_t failed_ranks) {
   }
   c.SetPhase(api::Phase::kRecovering, message + "; " + paid);
   c.Say("Warning", cause.failure_class, message + "; " + paid);
+  if (cause.newer_attempt > 0) AdoptAttempt(c, cause.newer_attempt);
+}
+
+void AdoptAttempt(Context& c, int64_t newest) {
+  c.s.attempt = newest;
+  c.s.stop.reset();
+  if (c.Terminal()) return;
+  c.s.placement.reset();
+  c.s.started = false;
+  c.s.placing_since.reset();
+  c.s.ungated_at.reset();
+  c.RankPods();
+  c.Condition(kPlaced, false, "StatusWasBehind", "attempt " + std::to_string(newest) + " came before");
 }
 
 }  // namespace trainyard::lifecycle

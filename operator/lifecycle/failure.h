@@ -22,6 +22,7 @@ struct RankFailure {
   int severity = 0;           // the highest of an attempt is the cause, the others are its echo
   Budget budget = Budget::kInfrastructure;
   bool blames_node = false;
+  int64_t newer_attempt = 0;  // class Fenced: the attempt of this job that owns the checkpoint directory
 
   bool IsEcho() const;  // of another rank's failure, unless nothing else failed
 };
@@ -35,6 +36,10 @@ RankFailure MakeFailure(int64_t rank, const std::string& node, const std::string
 // Ends the attempt: counts against the budget, and either asks for another attempt after a back-off (status.stop,
 // Recovering) or fails the job for good. Pods that still run are deleted; those that ended are kept for their logs.
 void EndAttempt(Context& c, const RankFailure& cause, int64_t failed_ranks);
+
+// The job is at `newest`, an attempt of it that the status had not heard of: nothing is claimed any more, and whatever
+// pods there are must be gone before the next attempt, which is above it.
+void AdoptAttempt(Context& c, int64_t newest);
 
 // Adds one failure: the next attempt waits longer. A healthy period before it clears the slate first.
 void CountFailure(Context& c);

@@ -65,7 +65,7 @@ struct Input {
   std::vector<placement::Booking> other_claims;  // ClaimsOf every other job
   Planner* planner = nullptr;                    // null: sizing::PlanJob
   bool service_exists = false;
-  std::string refused;  // what the API server said when it last refused what this attempt needs; empty: nothing
+  std::string refused;  // why what this attempt needs cannot be made, where trying at once again would not help
   // What rank 0 of attempt `progress_attempt` last said of itself; ignored unless that is the live attempt.
   std::optional<api::Progress> progress;
   std::optional<api::CheckpointStatus> checkpoint;

@@ -25,11 +25,6 @@ void CreateMissing(Context& c) {
     c.Act(Action::Kind::kCreatePod, api::PodName(c.job, c.s.attempt, node_rank), "", BuildPod(c.job, node_rank, c.opt));
   }
   c.RequeueAt(*c.s.placing_since + c.opt.gang_deadline);
-  if (c.in.refused.empty()) return;
-  std::string what =
-      "attempt " + std::to_string(c.s.attempt) + ": the API server refuses its pods: " + OneLine(c.in.refused);
-  if (c.s.reason != what) c.Say("Warning", "Refused", what);
-  c.SetPhase(api::Phase::kStarting, what);
 }
 
 // Why the gang may not start on the nodes it claimed; empty: it may. Claims of two operators at once (one of them
@@ -147,6 +142,10 @@ void AdvanceGang(Context& c) {
   }
   bool gated = std::any_of(c.ranks.begin(), c.ranks.end(), [](const auto* p) { return p != nullptr && p->gated; });
   if (gated && c.AllExist()) {
+    if (!c.in.refused.empty()) {
+      c.SetPhase(api::Phase::kStarting, "attempt " + std::to_string(c.s.attempt) +
+                                            ": its pods cannot be started: " + OneLine(c.in.refused, kRefusalText));
+    }
     TimePoint again = c.s.ungated_at.value_or(c.in.now - c.opt.ungate_retry) + c.opt.ungate_retry;
     if (c.in.now >= again) return Ungate(c);
     return c.RequeueAt(again);

@@ -25,8 +25,9 @@ std::string SuccessText(const Context& c);
 
 // stop.cpp
 void Stop(Context& c, const char* reason, const std::string& why);  // writes status.stop, deletes the attempt's pods
-// Takes back a gang that did not come up: no budget pays, but it waits, and `late` ranks' nodes are avoided.
-void Undo(Context& c, const std::string& why, const std::vector<size_t>& late);
+// Takes back a gang that did not come up: no budget pays, but it waits, and the nodes of `held_up` ranks are avoided:
+// only those that can have been in their way.
+void Undo(Context& c, const std::string& why, const std::vector<size_t>& held_up);
 void StopForDeletion(Context& c);
 void StopForSuspend(Context& c);
 void ContinueStop(Context& c);  // deletes again what still is there

@@ -39,9 +39,9 @@ void Stop(Context& c, const char* reason, const std::string& why) {
   ContinueStop(c);
 }
 
-void Undo(Context& c, const std::string& why, const std::vector<size_t>& late) {
+void Undo(Context& c, const std::string& why, const std::vector<size_t>& held_up) {
   CountFailure(c);
-  for (size_t rank : late) BlameNode(c, c.s.placement->nodes[rank].node);
+  for (size_t rank : held_up) BlameNode(c, c.s.placement->nodes[rank].node);
   Stop(c, kStopUndo, why);
 }
 
@@ -60,7 +60,8 @@ void StopForSuspend(Context& c) {
     if (!c.Stopping()) Stop(c, kStopSuspend, "spec.suspend is set");
     return;
   }
-  c.s.retry_after.reset();  // a resume starts at once
+  if (NotGone(c) > 0) return;  // of an attempt that the status had lost: they are swept up first
+  c.s.retry_after.reset();     // a resume starts at once
   c.Condition(kSuspended, true, "Suspended", "spec.suspend is set");
   c.SetPhase(api::Phase::kSuspended, "spec.suspend is set" + LostWork(c, c.s.attempt));
 }

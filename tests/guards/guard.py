@@ -21,7 +21,7 @@ ARROWS = {
     "operator/base": [],
     "trainer/contract": [],
     "operator/http": ["operator/base"],
-    "trainer/checkpoint": ["operator/base"],
+    "trainer/checkpoint": ["operator/base", "trainer/contract"],
     "operator/api": ["operator/base"],
     "operator/sizing": ["operator/api"],
     "operator/placement": ["operator/api", "operator/sizing"],

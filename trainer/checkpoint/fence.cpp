@@ -6,6 +6,8 @@
 #include <optional>
 #include <tuple>
 
+#include "trainer/contract/contract.h"
+
 namespace trainyard::checkpoint {
 namespace {
 
@@ -123,9 +125,10 @@ class Takeover {
     for (const Claim& claim : *claims) {
       if (claim.Key() <= mine_.Key()) continue;
       if (claim.fence.job_uid == mine_.fence.job_uid) {
-        return Fail(ErrorCode::kFailedPrecondition, "checkpoint directory " + root_ + " belongs to attempt " +
-                                                        std::to_string(claim.fence.attempt) + " (round " +
-                                                        std::to_string(claim.fence.round) + ") of this job; attempt " +
+        std::string whose = std::string(contract::kOwnedByAttempt) + std::to_string(claim.fence.attempt) +
+                            std::string(contract::kOwnedByRound) + std::to_string(claim.fence.round) +
+                            std::string(contract::kOwnedByThisJob);
+        return Fail(ErrorCode::kFailedPrecondition, "checkpoint directory " + root_ + whose + "; attempt " +
                                                         std::to_string(mine_.fence.attempt) + " (round " +
                                                         std::to_string(mine_.fence.round) + ") is older and must stop");
       }

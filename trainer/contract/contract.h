@@ -3,6 +3,8 @@
 // docs/contract.md. Thread-safety: constants.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <string_view>
 
 namespace trainyard::contract {
@@ -74,7 +76,7 @@ enum ExitCode : int {
       6,  // a peer is lost or a collective missed its deadline: the echo of another failure, unless alone
   kExitOutOfMemory = 7,  // host or GPU memory
   kExitNonFinite = 8,    // loss or gradients are not finite and the job says Stop; does not retry
-  kExitFenced = 9,       // another job or a newer attempt owns the checkpoint directory; does not retry
+  kExitFenced = 9,       // another job or a newer attempt owns the checkpoint directory; retried only above the latter
   kExitStopped = 10,     // stopped on purpose at a step boundary, checkpoint saved
   kExitPortInUse = 11,   // MASTER_PORT or the status port is taken by another program
 };
@@ -108,6 +110,34 @@ inline constexpr std::string_view kCommunication = "Communication";
 inline constexpr std::string_view kStorage = "Storage";
 inline constexpr std::string_view kKilled = "Killed";  // SIGKILL or another signal from outside
 }  // namespace failure_class
+
+// A message of kExitFenced names the newer attempt that owns the checkpoint directory by these words:
+// "... belongs to attempt N (round R) of this job...". The operator goes on above N.
+inline constexpr std::string_view kOwnedByAttempt = " belongs to attempt ";
+inline constexpr std::string_view kOwnedByRound = " (round ";
+inline constexpr std::string_view kOwnedByThisJob = ") of this job";
+
+// N of such a message; 0 where it has none, or one of more than 18 digits.
+constexpr int64_t OwnerAttempt(std::string_view message) {
+  const auto number = [&message]() -> int64_t {  // takes it off the front
+    int64_t value = 0;
+    size_t digits = 0;
+    for (; digits < message.size() && message[digits] >= '0' && message[digits] <= '9'; ++digits) {
+      if (digits == 18) return -1;
+      value = value * 10 + (message[digits] - '0');
+    }
+    message.remove_prefix(digits);
+    return digits == 0 ? -1 : value;
+  };
+  // From the end: the path before it may hold anything.
+  const size_t start = message.rfind(kOwnedByAttempt);
+  if (start == std::string_view::npos) return 0;
+  message.remove_prefix(start + kOwnedByAttempt.size());
+  const int64_t attempt = number();
+  if (attempt < 0 || !message.starts_with(kOwnedByRound)) return 0;
+  message.remove_prefix(kOwnedByRound.size());
+  return number() >= 0 && message.starts_with(kOwnedByThisJob) ? attempt : 0;
+}
 
 // Name of the failure class for an exit code.
 constexpr std::string_view ClassOfExit(int code) {

@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "tests/cluster/faults/fault_fixture.h"
+#include "trainer/contract/contract.h"
 
 namespace trainyard::faults {
 namespace {
@@ -16,6 +17,19 @@ class FaultCalls : public FaultTest {
     StartOperator();
     AwaitWatching();
     ExpectRunsToTheEnd("a");
+  }
+  // After attempts whose pods were refused and that were taken back: the next one runs, and nothing was held against
+  // the job or its nodes.
+  void ExpectRunsAfterRefusals(const std::string& name) {
+    const json running = AwaitPhase(name, "Running");
+    EXPECT_GE(AttemptOf(running), 2);
+    EXPECT_LE(AttemptOf(running), 6) << "a back-off that does not grow";
+    const Status finished = kubelet_->Finish(0);
+    ASSERT_TRUE(finished.has_value()) << finished.error().message;
+    const json job = AwaitPhase(name, "Succeeded");
+    const json restarts = job["status"].value("restarts", json::object());
+    EXPECT_EQ(restarts.value("user", 0) + restarts.value("infrastructure", 0), 0);
+    EXPECT_FALSE(job["status"].contains("excludedNodes")) << job["status"];
   }
   size_t Harmed(const std::string& fault) const {
     return proxy_->Count([&](const Call& call) { return call.fault == fault; });
@@ -53,12 +67,38 @@ TEST_F(FaultCalls, Forbidden403IsNotRepeatedInALoop) {
   AwaitWatching();
   Submit("a");
   ASSERT_TRUE(proxy_->AwaitCount(kPatience, 1, kCreatePod));
-  // Two pods, tried again with a back-off that doubles from 5 ms: about ten rounds in three seconds.
-  EXPECT_LE(CallsWithin(Milliseconds(3'000), kCreatePod), 40u);
-  EXPECT_LE(operator_->LogLines({"forbidden"}).size(), 25u);
+  // Two pods at once, claimed again after 1 s, 2 s and so on.
+  EXPECT_LE(CallsWithin(Milliseconds(3'000), kCreatePod), 8u);
+  EXPECT_LE(operator_->LogLines({"forbidden"}).size(), 8u);
   EXPECT_TRUE(kubelet_->Snapshot().empty());
   proxy_->Remove("403");
-  ExpectRunsToTheEnd("a");
+  ExpectRunsAfterRefusals("a");
+}
+
+TEST_F(FaultCalls, Forbidden403ByQuota) {
+  // A ResourceQuota of one pod: the second is refused, in each attempt.
+  const When second = [](const Call& call) {
+    return call.Is("create", "pods") &&
+           json::parse(call.body)["metadata"]["labels"].value(std::string(contract::kLabelNodeRank), "") == "1";
+  };
+  proxy_->Add(
+      {"quota", second,
+       Answers(403, "Forbidden",
+               "pods \"x\" is forbidden: exceeded quota: one, requested: pods=1, used: pods=1, limited: pods=1"),
+       0, -1});
+  StartOperator();
+  AwaitWatching();
+  Submit("a");
+  const json told = AwaitJob("a", [](const json& job) {
+    return job.value("/status/reason"_json_pointer, "").find("exceeded quota: one") != std::string::npos;
+  });
+  EXPECT_EQ(PhaseOf(told), "Placing");
+  EXPECT_FALSE(told["status"].contains("excludedNodes")) << told["status"];
+  // It holds no GPU while it waits: all of them go to another job at once.
+  AwaitJob("a", [](const json& job) { return !job["status"].contains("placement"); });
+  EXPECT_LE(CallsWithin(Milliseconds(3'000), second), 4u);
+  proxy_->Remove("quota");
+  ExpectRunsAfterRefusals("a");
 }
 
 TEST_F(FaultCalls, NotFound404OfAPodThatIsThere) {
@@ -83,15 +123,16 @@ TEST_F(FaultCalls, Invalid422OfAPod) {
   AwaitWatching();
   Submit("a");
   ASSERT_TRUE(proxy_->AwaitCount(kPatience, 1, kCreatePod));
-  EXPECT_LE(CallsWithin(Milliseconds(3'000), kCreatePod), 40u);
+  EXPECT_LE(CallsWithin(Milliseconds(3'000), kCreatePod), 8u);
   EXPECT_FALSE(operator_->LogLines({"spec.containers[0].image"}).empty()) << "the cause is nowhere to be read";
   // Whoever owns the job does not see that log.
   AwaitJob("a", [](const json& job) {
     const std::string reason = job.value("/status/reason"_json_pointer, "");
-    return reason.find("refuses its pods") != reason.npos && reason.find("spec.containers[0].image") != reason.npos;
+    return reason.find("the API server refuses it") != reason.npos &&
+           reason.find("spec.containers[0].image") != reason.npos;
   });
   proxy_->Remove("422");
-  ExpectRunsToTheEnd("a");
+  ExpectRunsAfterRefusals("a");
 }
 
 TEST_F(FaultCalls, TooManyRequests429WithRetryAfter) {

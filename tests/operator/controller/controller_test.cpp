@@ -8,12 +8,15 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <mutex>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "operator/cluster/snapshot.h"
+#include "operator/kube/api_error.h"
 #include "operator/local/local_cluster.h"
+#include "operator/runtime/fenced_cluster.h"
 #include "trainer/contract/contract.h"
 
 namespace trainyard::controller {
@@ -25,6 +28,31 @@ using nlohmann::json;
 constexpr Milliseconds kPatience{60'000};
 // Runs until it is told to stop, and then stops as the contract says.
 constexpr const char* kRunUntilStopped = "trap 'exit 10' TERM; sleep 1000 & wait";
+
+// Answers creates of pods as an API server would: HTTP status and message per pod; 0 lets it pass.
+class StrictCluster : public runtime::FencedCluster {
+ public:
+  using Answer = std::function<std::pair<int, std::string>(const json& pod)>;
+  explicit StrictCluster(cluster::Cluster& cluster) : FencedCluster(cluster, [] { return true; }) {}
+  void Set(Answer answer) {
+    std::lock_guard lock(mutex_);
+    answer_ = std::move(answer);
+  }
+  Result<json> Create(Kind kind, const json& object) override {
+    if (kind == Kind::kPod) {
+      const std::string name = object["metadata"]["name"];
+      std::lock_guard lock(mutex_);
+      const auto [status, message] = answer_ ? answer_(object) : std::pair<int, std::string>();
+      const json body = {{"kind", "Status"}, {"reason", "Forbidden"}, {"message", message}};
+      if (status != 0) return Fail(kube::ErrorOfAnswer(status, body.dump(), "create pods default/" + name, false));
+    }
+    return FencedCluster::Create(kind, object);
+  }
+
+ private:
+  std::mutex mutex_;  // guards answer_
+  Answer answer_;
+};
 
 class ControllerTest : public testing::Test {
  protected:
@@ -48,6 +76,7 @@ class ControllerTest : public testing::Test {
     auto started = local::LocalCluster::Start(options);
     ASSERT_TRUE(started.has_value()) << started.error().message;
     cluster_ = *std::move(started);
+    strict_ = std::make_unique<StrictCluster>(*cluster_);
     progress_ = std::make_unique<local::LocalProgressSource>(*cluster_);
     StartController();
   }
@@ -57,7 +86,7 @@ class ControllerTest : public testing::Test {
     options.lifecycle.pod_termination_timeout = Milliseconds(100);
     options.lifecycle.progress_interval = Milliseconds(50);
     options.lifecycle.placement_retry = Milliseconds(2'000);
-    controller_ = std::make_unique<Controller>(*cluster_, *progress_, clock_, options);
+    controller_ = std::make_unique<Controller>(*strict_, *progress_, clock_, options);
     const Status started = controller_->Start();
     ASSERT_TRUE(started.has_value()) << started.error().message;
   }
@@ -143,6 +172,7 @@ class ControllerTest : public testing::Test {
   std::filesystem::path directory_;
   const RealClock clock_;
   std::unique_ptr<local::LocalCluster> cluster_;
+  std::unique_ptr<StrictCluster> strict_;
   std::unique_ptr<local::LocalProgressSource> progress_;
   std::unique_ptr<Controller> controller_;
 };
@@ -344,6 +374,116 @@ TEST_F(ControllerTest, AMalformedJobStopsNobody) {
   // It can be mended.
   Patch("bad", {{"colour", nullptr}});
   AwaitPhase("bad", "Succeeded");
+}
+
+TEST_F(ControllerTest, ARefusalByQuotaIsToldAndHoldsNobodyUp) {
+  StartCluster(2, 1);
+  // What an API server says to the second pod where a ResourceQuota has `pods: 1`.
+  strict_->Set([](const json& pod) -> std::pair<int, std::string> {
+    const std::string name = pod["metadata"]["name"];
+    if (!name.starts_with("big-") || !name.ends_with("-1")) return {};
+    return {403, "pods \"" + name +
+                     "\" is forbidden: exceeded quota: one, requested: pods=1, used: pods=1, limited: pods=1"};
+  });
+  Create(Job("big", 2, "true"));
+  const json told = Await(Kind::kTrainingJob, "big", [](const json& now) {
+    return now.contains("status") && now["status"].value("reason", "").find("exceeded quota: one") != std::string::npos;
+  });
+  EXPECT_THAT(told["status"]["reason"].get<std::string>(),
+              testing::HasSubstr("the API server refuses it: create pods"));
+  EXPECT_EQ(PhaseOf(told), "Placing");
+  EXPECT_FALSE(told["status"].contains("excludedNodes"));
+  // Both GPUs are this one's, while the other keeps coming again.
+  Create(Job("small", 2, "true"));
+  AwaitPhase("small", "Succeeded");
+  strict_->Set({});
+  AwaitPhase("big", "Succeeded");
+  controller_->Stop();
+  EXPECT_THAT(EventReasons(), testing::Contains("Undone"));
+}
+
+TEST_F(ControllerTest, ANameThatIsTakenIsToldWithItsOwner) {
+  StartCluster(1, 1);
+  json service = {{"metadata", {{"namespace", "default"}, {"name", "tj-a"}}}, {"spec", json::object()}};
+  ASSERT_TRUE(cluster_->Create(Kind::kService, service).has_value());
+  Create(Job("a", 1, "true"));
+  const auto says = [](const std::string& words) {
+    return [words](const json& now) {
+      return now.contains("status") && now["status"].value("reason", "").find(words) != std::string::npos;
+    };
+  };
+  Await(
+      Kind::kTrainingJob, "a",
+      says("the job needs the name of Service default/tj-a, which is another's (it has no owner reference); rename the "
+           "job or remove that Service"));
+  service["metadata"]["name"] = "tj-b";
+  service["metadata"]["ownerReferences"] = json::array(
+      {{{"apiVersion", "apps/v1"}, {"kind", "Deployment"}, {"name", "web"}, {"uid", "1"}, {"controller", true}}});
+  ASSERT_TRUE(cluster_->Create(Kind::kService, service).has_value());
+  Create(Job("b", 1, "true"));
+  Await(Kind::kTrainingJob, "b",
+        says("Service default/tj-b, which belongs to Deployment web; rename the job or remove that Service"));
+  ASSERT_TRUE(cluster_->Delete(Kind::kService, {"default", "tj-a"}, {}).has_value());
+  AwaitPhase("a", "Succeeded");
+}
+
+TEST_F(ControllerTest, AStatusThatCannotBeReadIsNeverOverwritten) {
+  StartCluster(1, 2);
+  const json job = Create(Job("a", 1, kRunUntilStopped));
+  json running = AwaitPhase("a", "Running");
+  controller_.reset();
+  // A newer operator wrote it, and was rolled back.
+  running = *cluster_->Get(Kind::kTrainingJob, {"default", "a"});
+  running["status"]["phase"] = "Hibernating";
+  running["status"]["attempt"] = 7;
+  const Result<json> stored = cluster_->ReplaceStatus(Kind::kTrainingJob, running);
+  ASSERT_TRUE(stored.has_value()) << stored.error().message;
+  StartController();
+  Patch("a", {{"gpus", {{"count", 2}}}});  // many looks, one word
+  Create(Job("two", 2, "true"));
+  Create(Job("one", 1, "true"));
+  AwaitPhase("one", "Succeeded");
+  AwaitPhase("two", "Placing");  // the GPU of the pod that runs is booked
+  const std::vector<api::PodSnapshot> pods = PodsOf(cluster::UidOf(job));
+  ASSERT_EQ(pods.size(), 1u);
+  EXPECT_FALSE(pods[0].deleting || pods[0].Terminal());
+  EXPECT_EQ((*cluster_->Get(Kind::kTrainingJob, {"default", "a"}))["status"], (*stored)["status"]);
+  controller_->Stop();
+  int64_t told = 0;
+  for (const auto& event : Items(Kind::kEvent)) {
+    if ((*event)["reason"] != "UnreadableStatus") continue;
+    told += event->value("count", 1);
+    EXPECT_THAT((*event)["message"].get<std::string>(),
+                testing::AllOf(testing::HasSubstr("status.phase"), testing::HasSubstr("Hibernating")));
+  }
+  EXPECT_EQ(told, 1);
+  // It can be mended.
+  running = *cluster_->Get(Kind::kTrainingJob, {"default", "a"});
+  running["status"]["phase"] = "Running";
+  running["status"]["attempt"] = 1;
+  ASSERT_TRUE(cluster_->ReplaceStatus(Kind::kTrainingJob, running).has_value());
+  ASSERT_TRUE(cluster_->Delete(Kind::kTrainingJob, {"default", "two"}, {}).has_value());
+  StartController();
+  AwaitPhase("a", "Running", 2);  // at the size that was asked for meanwhile
+}
+
+TEST_F(ControllerTest, AStatusThatIsBehindItsPodsCatchesUp) {
+  StartCluster(1, 1);
+  const json job =
+      Create(Job("a", 1, "[ $TRAINYARD_ATTEMPT -le 2 ] || exit 0; trap 'exit 10' TERM; sleep 1000 & wait"));
+  AwaitPhase("a", "Running");
+  Patch("a", {{"suspend", true}});
+  AwaitPhase("a", "Suspended");
+  Patch("a", {{"suspend", false}});
+  AwaitPhase("a", "Running", 2);
+  controller_.reset();
+  json lost = *cluster_->Get(Kind::kTrainingJob, {"default", "a"});
+  lost["status"] = json::object();
+  ASSERT_TRUE(cluster_->ReplaceStatus(Kind::kTrainingJob, lost).has_value());
+  StartController();
+  EXPECT_EQ(AttemptOf(AwaitPhase("a", "Succeeded")), 3);
+  controller_->Stop();
+  EXPECT_THAT(EventReasons(), testing::Contains("StatusWasBehind"));
 }
 
 TEST_F(ControllerTest, JobsTakeTurnsWhenGpusAreFew) {

@@ -29,9 +29,6 @@ TEST(JobRecord, PoisonOfAnyKindBecomesARecordWithAProblem) {
       {{"metadata", meta}, {"spec", {{"gpus", {{"count", 1e300}}}, {"model", {{"parameters", -1}}}}}},
       {{"metadata", meta}, {"spec", {{"model", deep}}}},
       {{"metadata", meta}, {"spec", {{"image", std::string("\xff\xfe not utf-8")}, {"colour", "blue"}}}},
-      {{"metadata", meta}, {"spec", json::object()}, {"status", 5}},
-      {{"metadata", meta}, {"spec", {{"x", 1}}}, {"status", {{"phase", "Nonsense"}, {"conditions", "none"}}}},
-      {{"metadata", meta}, {"spec", {{"x", 1}}}, {"status", {{"placement", {{"nodes", {1, 2}}}}, {"attempt", "one"}}}},
   };
   for (const json& object : poison) {
     const std::string text = object.dump(-1, ' ', false, json::error_handler_t::replace).substr(0, 200);
@@ -47,11 +44,41 @@ TEST(JobRecord, PoisonOfAnyKindBecomesARecordWithAProblem) {
   }
 }
 
+TEST(JobRecord, AStatusThatCannotBeReadIsToldApartFromASpec) {
+  const json good = {{"model", {{"parameters", "125M"}}}, {"gpus", {{"count", 1}}}};
+  const json bad = {{"x", 1}};
+  const std::vector<std::pair<json, std::string>> statuses = {
+      {5, "status"},
+      {{{"phase", "Hibernating"}, {"attempt", 7}}, "status.phase"},
+      {{{"attempt", "one"}}, "status.attempt"},
+      {{{"placement", {{"nodes", {1, 2}}}}}, "status.placement"},
+      {{{"conditions", "none"}}, "status.conditions"},
+  };
+  for (const auto& [status, field] : statuses) {
+    for (const json& spec : {good, bad}) {
+      const JobRecord record =
+          MakeJobRecord({{"metadata", {{"name", "a"}, {"uid", "u"}}}, {"spec", spec}, {"status", status}});
+      EXPECT_THAT(record.status_problem, testing::HasSubstr(field)) << status;
+      EXPECT_EQ(record.problem.empty(), spec == good) << record.problem;
+      EXPECT_EQ(record.problem.find("status"), std::string::npos) << record.problem;
+      EXPECT_TRUE(record.bookings.empty());
+    }
+  }
+  const JobRecord readable = MakeJobRecord(
+      {{"metadata", {{"name", "a"}, {"uid", "u"}}}, {"spec", bad}, {"status", {{"phase", "Running"}, {"attempt", 7}}}});
+  EXPECT_EQ(readable.status_problem, "");
+  EXPECT_NE(readable.problem, "");
+  EXPECT_EQ(StatusOfProblem(readable, TimePoint()).attempt, 7) << "what it says is kept";
+}
+
 TEST(JobRecord, HasNoProblemWithAJobOfAnotherController) {
   json object = {{"metadata", {{"name", "a"}, {"uid", "u"}}}, {"spec", {{"model", 7}}}};
   EXPECT_NE(MakeJobRecord(object).problem, "");
+  object["status"] = {{"phase", "Theirs"}};
+  EXPECT_NE(MakeJobRecord(object).status_problem, "");
   object["spec"]["managedBy"] = "example.com/other";
   EXPECT_EQ(MakeJobRecord(object).problem, "");
+  EXPECT_EQ(MakeJobRecord(object).status_problem, "");
   EXPECT_FALSE(MakeJobRecord(object).job.spec.IsOurs());
 }
 

@@ -1,3 +1,5 @@
+#include <limits>
+
 #include <gmock/gmock.h>
 
 #include "operator/api/json.h"
@@ -173,23 +175,114 @@ TEST(Finish, KeepsAPodWhosePhaseComesLaterThanItsExitCodeAndRemovesASidecars) {
   EXPECT_EQ(Scenario::Count(s.Step(), Action::Kind::kDeletePod), 1);
 }
 
-TEST(Start, TellsWhatTheApiServerRefuses) {
+TEST(Start, ARefusedGangGivesItsGpusBackAtOnceAndComesAgainLaterAndLater) {
   Scenario s;
-  Decision d;
-  do d = s.Step();
-  while (Scenario::Count(d, Action::Kind::kCreatePod) == 0);
-  s.in.pods.clear();
-  s.in.refused = "pods \"x\" is forbidden: exceeded quota: gpus";
-  d = s.Step();
-  EXPECT_THAT(s.status().reason, HasSubstr("the API server refuses its pods: pods \"x\" is forbidden: exceeded quota"));
-  ASSERT_EQ(d.events.size(), 1u);
-  EXPECT_EQ(d.events[0].reason, "Refused");
-  s.in.pods.clear();
-  EXPECT_TRUE(s.Step().events.empty()) << "said once";
+  Milliseconds last_wait{0};
+  for (int64_t attempt = 1; attempt <= 5; ++attempt) {
+    SCOPED_TRACE(attempt);
+    Decision d;
+    do d = s.Step();
+    while (Scenario::Count(d, Action::Kind::kCreatePod) == 0);
+    EXPECT_EQ(s.status().attempt, attempt);
+    EXPECT_FALSE(ClaimsOf(s.in.job).empty());
+    s.in.pods.clear();
+    s.in.refused = "the API server refuses it: pods \"x\" is forbidden: exceeded quota: gpus";
+    d = s.Step();
+    const std::string told =
+        "attempt " + std::to_string(attempt) +
+        " was taken back: the API server refuses it: pods \"x\" is forbidden: exceeded quota: gpus";
+    EXPECT_EQ(s.status().reason, told);
+    EXPECT_EQ(s.Phase(), "Placing");
+    ASSERT_EQ(d.events.size(), 1u);
+    EXPECT_EQ(d.events[0].message, told);
+    s.in.refused.clear();  // what is undone is not refused
+    s.Steps();
+    EXPECT_TRUE(ClaimsOf(s.in.job).empty());
+    EXPECT_EQ(s.status().reason, told) << "it is what people should read while the job waits";
+    EXPECT_THAT(s.status().excluded_nodes, testing::IsEmpty()) << "no node has done anything";
+    EXPECT_EQ(s.status().restarts.user + s.status().restarts.infrastructure, 0);
+    ASSERT_TRUE(s.status().retry_after);
+    const Milliseconds wait = *s.status().retry_after - s.in.now;
+    EXPECT_GT(wait, last_wait);
+    last_wait = wait;
+    s.in.now += wait;
+  }
+}
+
+TEST(Start, PodsThatWereMadeBeforeTheRefusalGoAsWell) {
+  Scenario s;
+  s.in.job.spec.gpus.count = 4;
+  while (s.in.pods.size() < 2) s.Step();
+  s.in.pods.pop_back();
+  s.in.refused = "no";
+  EXPECT_EQ(Scenario::Count(s.Step(), Action::Kind::kDeleteAllPods), 1);
+  s.in.refused.clear();
+  s.Reap();
+  s.Steps();
+  EXPECT_TRUE(s.in.pods.empty());
+  EXPECT_FALSE(s.status().placement);
+}
+
+TEST(Start, OnlyWhatANodeCanHaveCausedCountsAgainstIt) {
+  const std::string others = "1 node(s) didn't match Pod's node affinity/selector";
+  const std::vector<std::pair<std::string, bool>> said = {
+      {"", false},
+      {"persistentvolumeclaim \"corpus\" not found", false},
+      {"0/2 nodes are available: persistentvolumeclaim \"corpus\" not found. not found", false},
+      {"0/2 nodes are available: pod has unbound immediate PersistentVolumeClaims. preemption: 0/2 nodes are "
+       "available: "
+       "2 Preemption is not helpful for scheduling.",
+       false},
+      {"0/2 nodes are available: " + others + ". preemption: 0/2 nodes: 1 node(s) had no victims", false},
+      {"0/2 nodes are available: 1 Insufficient nvidia.com/gpu, " + others + ".", true},
+      {"0/2 nodes are available: 1 Too many pods, " + others + ".", true},
+      {"0/2 nodes are available: 1 node(s) had untolerated taint {a: b}, " + others + ".", true},
+      {"0/2 nodes are available: 1 node(s) had volume node affinity conflict, " + others + ".", true},
+  };
+  for (const auto& [message, blamed] : said) {
+    Scenario s;
+    s.Steps();
+    s.in.pods[0].message = message;
+    s.in.now += Milliseconds(121'000);
+    s.Step();
+    ASSERT_TRUE(s.status().stop) << message;
+    EXPECT_EQ(s.status().stop->reason, "Undo");
+    EXPECT_EQ(s.status().excluded_nodes.size(), blamed ? 1u : 0u) << message;
+  }
+  Scenario s;  // pods that could not be made were in no node's hands
+  while (s.in.pods.empty()) s.Step();
   s.in.pods.clear();
   s.in.now += Milliseconds(61'000);
   s.Step();
-  EXPECT_THAT(s.status().reason, HasSubstr("1 pod could not be created in time: pods \"x\" is forbidden"));
+  EXPECT_THAT(s.status().reason, HasSubstr("1 pod could not be created in time"));
+  EXPECT_THAT(s.status().excluded_nodes, testing::IsEmpty());
+}
+
+TEST(Start, AMissingVolumeClaimDoesNotHoldGpusForLong) {
+  Scenario s;
+  s.Steps();
+  s.in.pods[0].message = "0/2 nodes are available: persistentvolumeclaim \"corpus\" not found.";
+  s.in.now += s.options.waiting_settle - Milliseconds(1);
+  s.Step();
+  EXPECT_FALSE(s.status().stop) << "it may be created right after the job";
+  s.in.now += Milliseconds(1);
+  s.Step();
+  ASSERT_TRUE(s.status().stop);
+  EXPECT_THAT(s.status().reason, HasSubstr("persistentvolumeclaim \"corpus\" not found"));
+}
+
+TEST(Start, GatesThatMayNotBeTakenOffAreTold) {
+  Scenario s;
+  s.Steps();
+  ASSERT_TRUE(s.status().started);
+  s.in.pods[0].gated = true;
+  s.in.refused = "the API server refuses it: patch pods x: denied by a webhook";
+  s.Step();
+  EXPECT_EQ(s.status().reason, "attempt 1: its pods cannot be started: " + s.in.refused);
+  s.in.refused.clear();
+  s.in.now += s.options.ungate_retry;
+  s.Steps();
+  EXPECT_FALSE(s.in.pods[0].gated);
 }
 
 TEST(Failure, APodThatSomeoneDeletedIsToldAsThat) {
@@ -682,16 +775,119 @@ TEST(Resize, SaysWhatChangesWhereTheNumberStays) {
   EXPECT_EQ(grows.status().reason, "stopping attempt 1: resize from 2 to 4 GPUs");
 }
 
-TEST(Staleness, APodOfALaterAttemptMeansThatThisCopyIsOld) {
+TEST(Staleness, APodOfALaterAttemptIsLookedForBeforeItIsBelieved) {
   Scenario s;
   s.Start();
   api::PodSnapshot later = s.in.pods[0];
   later.attempt = 2;
   later.uid = "later";
   s.in.pods = {later};
+  s.in.pods_fresh = false;
   Decision d = Decide(s.in, s.options);
+  EXPECT_TRUE(d.refresh_pods);
   EXPECT_TRUE(d.actions.empty());
   EXPECT_EQ(api::StatusToJson(d.status), api::StatusToJson(s.status()));
+}
+
+TEST(Staleness, AStatusBehindItsPodsTakesTheirAttemptOver) {
+  for (const bool ended : {false, true}) {
+    SCOPED_TRACE(ended);
+    Scenario s;
+    s.Start();
+    s.in.pods[0].attempt = 7;  // made by six attempts of which a restored status knows nothing
+    if (ended) s.Exit(0, 137);
+    s.in.pods_fresh = true;
+    Decision d = Decide(s.in, s.options);
+    EXPECT_EQ(d.status.attempt, 7);
+    EXPECT_FALSE(d.status.placement);
+    EXPECT_TRUE(d.actions.empty()) << "the status comes first: it fails where this copy of the job is old";
+    EXPECT_THAT(d.status.reason, HasSubstr("attempt 7"));
+    ASSERT_EQ(d.events.size(), 1u);
+    EXPECT_EQ(d.events[0].type, "Warning");
+    EXPECT_EQ(d.events[0].reason, "StatusWasBehind");
+    EXPECT_TRUE(d.requeue_after);
+    s.in.job.status = d.status;
+    s.Steps();
+    if (!ended) EXPECT_TRUE(s.in.pods[0].deleting) << "the next attempt waits for its end";
+    if (!ended) EXPECT_EQ(s.status().attempt, 7);
+    s.Reap();
+    s.Start();
+    EXPECT_EQ(s.status().attempt, 8);
+    EXPECT_EQ(s.Phase(), "Running");
+    EXPECT_EQ(s.status().restarts.user + s.status().restarts.infrastructure, 0) << "nothing is known to have failed";
+  }
+}
+
+TEST(Staleness, AFinishedJobStaysFinishedWhateverItsPodsSay) {
+  Scenario s;
+  s.Start();
+  s.Exit(0, 2);
+  s.Steps();
+  ASSERT_EQ(s.Phase(), "Failed");
+  const std::string reason = s.status().reason;
+  s.in.pods[0].attempt = 2;
+  s.in.pods[0].exit_code.reset();
+  s.in.pods[0].phase = api::PodPhase::kRunning;
+  s.Steps();
+  EXPECT_EQ(s.Phase(), "Failed");
+  EXPECT_EQ(s.status().reason, reason);
+  EXPECT_EQ(s.status().attempt, 2);
+  EXPECT_TRUE(s.in.pods[0].deleting);
+}
+
+TEST(Staleness, ANumberThatNoAttemptOfOursHasIsSweptUp) {
+  Scenario s;
+  s.Start();
+  api::PodSnapshot odd = s.in.pods[0];
+  odd.name = "odd";
+  odd.uid = "odd";
+  odd.attempt = std::numeric_limits<int64_t>::max();
+  s.in.pods.push_back(odd);
+  s.Steps();
+  EXPECT_EQ(s.status().attempt, 1);
+  EXPECT_EQ(s.Phase(), "Running");
+  EXPECT_TRUE(s.in.pods[1].deleting);
+}
+
+std::string FencedBy(const std::string& owner, int exit_code = 9) {
+  return R"({"contract":1,"class":"Configuration","exitCode":)" + std::to_string(exit_code) +
+         R"(,"message":"checkpoint directory /volumes/ck/run )" + owner + "\"}";
+}
+
+TEST(Fence, OfANewerAttemptOfTheSameJobLeadsToOneAboveIt) {
+  Scenario s;
+  s.Start();
+  s.Exit(0, 9);
+  s.in.pods[0].termination_message =
+      FencedBy("belongs to attempt 5 (round 0) of this job; attempt 1 (round 0) is older and must stop");
+  s.Step();
+  EXPECT_EQ(s.Phase(), "Recovering");
+  EXPECT_EQ(s.status().restarts.infrastructure, 1);
+  EXPECT_THAT(s.status().reason, HasSubstr("belongs to attempt 5"));
+  EXPECT_THAT(s.status().excluded_nodes, testing::IsEmpty());
+  s.in.now += Milliseconds(2'000);
+  s.Start();
+  EXPECT_EQ(s.status().attempt, 6);
+  EXPECT_EQ(s.Phase(), "Running");
+  EXPECT_EQ(s.status().restarts.infrastructure, 1) << "counted once";
+}
+
+TEST(Fence, OfAnotherJobOrWithoutSenseIsNeverTriedAgain) {
+  for (const std::string& said :
+       {FencedBy("was taken over by job 4711 from job 0815; use another path"),
+        FencedBy("belongs to attempt 1 (round 0) of this job; attempt 1 (round 0) is older and must stop"),
+        FencedBy("belongs to attempt 99999999999999999999999 (round 0) of this job; attempt 1 is older"),
+        FencedBy("belongs to attempt 9223372036854775807 (round 0) of this job; attempt 1 is older"),
+        FencedBy("belongs to attempt 5 (round 0) of job 4711"),
+        FencedBy("belongs to attempt 5 (round 0) of this job; attempt 1 is older", 2), std::string("fenced")}) {
+    Scenario s;
+    s.Start();
+    s.Exit(0, said.find("\"exitCode\":2") != std::string::npos ? 2 : 9);
+    s.in.pods[0].termination_message = said;
+    s.Steps();
+    EXPECT_EQ(s.Phase(), "Failed") << said;
+    EXPECT_EQ(s.status().attempt, 1) << said;
+  }
 }
 
 TEST(Staleness, APodThatIsMissingIsLookedForBeforeItIsMourned) {

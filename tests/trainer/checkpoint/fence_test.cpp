@@ -11,6 +11,7 @@
 #include "tests/trainer/checkpoint/sample.h"
 #include "trainer/checkpoint/reader.h"
 #include "trainer/checkpoint/writer.h"
+#include "trainer/contract/contract.h"
 
 namespace trainyard::checkpoint {
 namespace {
@@ -35,6 +36,7 @@ TEST_F(FenceTest, ANewerAttemptTakesOverAndTheOlderIsRefused) {
   ASSERT_FALSE(late);
   EXPECT_EQ(late.error().code, ErrorCode::kFailedPrecondition);
   EXPECT_THAT(late.error().message, HasSubstr("belongs to attempt 2"));
+  EXPECT_EQ(contract::OwnerAttempt(late.error().message), 2) << "the operator must find it";
   EXPECT_TRUE(SaveSample(root_, 1, second_, 2)) << "the refused one has not hurt the owner";
 }
 
@@ -170,6 +172,7 @@ TEST_F(FenceTest, AJobThatCameLaterWinsWhateverItsAttempt) {
   const Result<TakeOverInfo> back = TakeOver(root_, {"uid-old", 10, 0});
   ASSERT_FALSE(back);
   EXPECT_THAT(back.error().message, HasSubstr("taken over by job uid-new from job uid-old"));
+  EXPECT_EQ(contract::OwnerAttempt(back.error().message), 0) << "not an attempt of its own job";
   EXPECT_TRUE(TakeOver(root_, {"uid-new", 2, 0}));
 }
 
