@@ -15,6 +15,7 @@
 #include "operator/cluster/snapshot.h"
 #include "operator/controller/actions.h"
 #include "operator/controller/caches.h"
+#include "operator/controller/plan_memo.h"
 #include "operator/controller/progress_json.h"
 #include "operator/controller/refusals.h"
 #include "operator/runtime/event_recorder.h"
@@ -172,6 +173,7 @@ class Controller::Impl {
     if (!record) {  // gone; what it owned is collected by the cluster
       refusals_.Forget(key_text);
       TellUnreadable(key_text, nullptr);
+      plans_.Forget(key_text);
       return Requeue();
     }
     TellUnreadable(key_text, record.get());
@@ -240,6 +242,7 @@ class Controller::Impl {
   lifecycle::Input Observe(const JobRecord& record) {
     lifecycle::Input input;
     input.job = record.job;
+    input.planner = &plans_;
     input.now = clock_.Now();
     input.pods = caches_.pods().Of(record.key.ns, record.uid, input.now);
     input.ended = caches_.pods().EndedOf(record.key.ns, record.uid);
@@ -356,8 +359,9 @@ class Controller::Impl {
   Refusals refusals_;
   std::mutex unreadable_mutex_;                    // guards unreadable_
   std::map<std::string, std::string> unreadable_;  // job -> what was told of its status
-  std::optional<runtime::WorkerPool> workers_;     // its threads use all of the above
-  runtime::Metrics::Registration collector_;       // last: a scrape looks at all of the above
+  PlanMemo plans_;
+  std::optional<runtime::WorkerPool> workers_;  // its threads use all of the above
+  runtime::Metrics::Registration collector_;    // last: a scrape looks at all of the above
 };
 
 Controller::Controller(cluster::Cluster& cluster, cluster::ProgressSource& progress, const Clock& clock,

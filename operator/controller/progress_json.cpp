@@ -49,6 +49,16 @@ Result<ProgressReport> ProgressFromJson(const json& status, const std::string& j
   progress.trainer_phase = reader.String(status, "phase");
   progress.resumed_from_step = reader.Integer(status, "resumedFromStep");
   progress.parameter_hash = reader.String(status, "parameterHash");
+  if (const json& memory = reader.Object(status, "memory"); !memory.empty()) {
+    auto bytes = [&](const char* key) { return reader.Integer(memory, key).value_or(0); };
+    progress.memory = api::MemoryStatus{.params = bytes("params"),
+                                        .gradients = bytes("gradients"),
+                                        .master = bytes("master"),
+                                        .optimizer = bytes("optimizer"),
+                                        .buffers = bytes("buffers"),
+                                        .activations_peak = bytes("activationsPeak"),
+                                        .peak_total = bytes("peakTotal")};
+  }
   if (const json& checkpoint = reader.Object(status, "checkpoint"); !checkpoint.empty()) {
     report.checkpoint = api::CheckpointStatus{
         reader.Integer(checkpoint, "step").value_or(0), reader.Integer(checkpoint, "bytes").value_or(0),
