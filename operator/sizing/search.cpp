@@ -90,6 +90,11 @@ std::string TooBig(const Evaluator& evaluator, const Trial& trial) {
          Gib(trial.bytes - trial.candidate->capacity) + " over";
 }
 
+// True if nothing but the gain bounds how many GPUs the fastest takes.
+bool StopsByGain(const PlanRequest& request) {
+  return request.goal == api::Goal::kFastest && request.counts.empty() && request.most_gpus == 0;
+}
+
 std::string WhyLost(Evaluator& evaluator, const Trial& lost, const Trial& chosen) {
   const PlanRequest& request = evaluator.request();
   if (!lost.fits) return TooBig(evaluator, lost);
@@ -102,6 +107,9 @@ std::string WhyLost(Evaluator& evaluator, const Trial& lost, const Trial& chosen
   if (lost.batch.effective != request.global_batch && chosen.batch.effective == request.global_batch) {
     return what + "takes " + std::to_string(lost.batch.effective) + " sequences per step, not " +
            std::to_string(request.global_batch);
+  }
+  if (StopsByGain(request) && lost.candidate == chosen.candidate && lost.gpus > chosen.gpus) {
+    return what + "only " + Times(chosen.pace / lost.pace) + " as fast: doubling should gain " + Times(kLeastGain);
   }
   return what + Against(lost, chosen);
 }
@@ -128,7 +136,7 @@ Limit LimitByGain(Evaluator& evaluator, const Candidate& candidate, int64_t from
 
 std::optional<Trial> Search(Evaluator& evaluator, std::string* why_none) {
   const PlanRequest& request = evaluator.request();
-  const bool stop_by_gain = request.goal == api::Goal::kFastest && request.counts.empty() && request.most_gpus == 0;
+  const bool stop_by_gain = StopsByGain(request);
   std::vector<const Trial*> allowed;
   const Trial* nearest = nullptr;  // to the limits, of those that fit and break one
   int tier = 4;

@@ -34,6 +34,26 @@ TEST(ProgressFromJson, ReadsTheContract) {
   EXPECT_EQ(report->checkpoint->bytes, 123);
 }
 
+TEST(ProgressFromJson, ReadsWhatTheTrainerHeld) {
+  json status = {{"contract", 1},
+                 {"jobUid", "u"},
+                 {"memory",
+                  {{"params", 1},
+                   {"gradients", 2},
+                   {"master", 3},
+                   {"optimizer", 4},
+                   {"buffers", 5},
+                   {"activationsPeak", 6},
+                   {"peakTotal", 7}}}};
+  const Result<ProgressReport> report = ProgressFromJson(status, "u");
+  ASSERT_TRUE(report.has_value()) << report.error().message;
+  EXPECT_EQ(report->progress.memory, (api::MemoryStatus{1, 2, 3, 4, 5, 6, 7}));
+  status["memory"]["optimizer"] = "four";
+  EXPECT_FALSE(ProgressFromJson(status, "u").has_value());
+  status.erase("memory");
+  EXPECT_FALSE(ProgressFromJson(status, "u")->progress.memory.has_value());
+}
+
 TEST(ProgressFromJson, RefusesWhatIsNotForThisJob) {
   EXPECT_EQ(ProgressFromJson({{"contract", 1}, {"jobUid", "other"}}, "u").error().code, ErrorCode::kFailedPrecondition);
   EXPECT_EQ(ProgressFromJson({{"contract", 99}, {"jobUid", "u"}}, "u").error().code, ErrorCode::kFailedPrecondition);
