@@ -14,10 +14,12 @@
 #include <CLI/CLI.hpp>
 
 #include "operator/api/names.h"
+#include "operator/base/files.h"
 #include "operator/base/quantity.h"
 #include "operator/http/transport.h"
 #include "operator/logging.h"
 #include "operator/manager.h"
+#include "operator/sizing/gpu_catalogue.h"
 
 namespace trainyard {
 namespace {
@@ -32,6 +34,7 @@ struct Flags {
   std::string probes_address = ":8081";
   std::string cpu_per_gpu = "1";
   std::string memory_per_gpu = "2Gi";
+  std::string catalogue;
   std::string log_level = "info";
   std::string log_format = "text";
   int64_t kube_api_timeout = 30'000, lease_timeout = 5'000, watch_timeout = 150'000, watch_idle_timeout = 185'000;
@@ -75,6 +78,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
   named(app.add_option("--trainer-image", m.controller.lifecycle.trainer_image, "For jobs without an own image"));
   named(app.add_option("--cpu-per-gpu", flags.cpu_per_gpu, "Requested by pods, a quantity"));
   named(app.add_option("--memory-per-gpu", flags.memory_per_gpu, "Requested by pods, a quantity"));
+  named(app.add_option("--catalogue", flags.catalogue, "File of GPU products (YAML) that changes the known ones"));
   named(app.add_option("--log-level", flags.log_level, "trace, debug, info, warn, error"));
   named(app.add_option("--log-format", flags.log_format, "text, json"));
 }
@@ -84,6 +88,14 @@ Status CheckName(const char* flag, const std::string& name) {
   if (name.empty() || api::IsDnsLabel(name)) return {};
   return Fail(ErrorCode::kInvalidArgument,
               std::string(flag) + ": '" + name + "' is not a name: at most 63 lower-case letters, digits and hyphens");
+}
+
+Result<std::shared_ptr<const sizing::Catalogue>> ReadCatalogue(const std::string& path) {
+  const auto text = ReadFile(path);
+  if (!text) return Fail(text.error());
+  auto catalogue = sizing::Catalogue::FromYaml(*text, path);
+  if (!catalogue) return Fail(catalogue.error());
+  return std::make_shared<const sizing::Catalogue>(*std::move(catalogue));
 }
 
 // Checks what CLI11 cannot, and fills the options.
@@ -132,6 +144,11 @@ Status Resolve(Flags& flags) {
   const auto memory = ParseQuantity(flags.memory_per_gpu);
   if (!memory) return Fail(memory.error().Wrap("--memory-per-gpu"));
   m.controller.lifecycle.memory_bytes_per_gpu = *memory;
+  if (!flags.catalogue.empty()) {
+    const auto catalogue = ReadCatalogue(flags.catalogue);
+    if (!catalogue) return Fail(catalogue.error().Wrap("--catalogue"));
+    m.controller.lifecycle.yard.catalogue = *catalogue;
+  }
   if (*cpu <= 0 || *memory <= 0) {
     return Fail(ErrorCode::kInvalidArgument, "--cpu-per-gpu and --memory-per-gpu must be positive");
   }

@@ -40,7 +40,7 @@ void Refuse(Context& c, const std::string& reason, const std::string& message) {
 
 Result<api::PlanStatus> Plan(Context& c, const api::TrainingJob& job) {
   const std::vector<sizing::ProductSupply> supply = c.Yard().Supply();
-  const std::shared_ptr<const sizing::Catalogue> catalogue = nullptr;
+  const std::shared_ptr<const sizing::Catalogue>& catalogue = c.opt.yard.catalogue;
   auto ask = [&](const api::TrainingJob& asked) {
     if (c.in.planner != nullptr) return c.in.planner->Plan(asked, supply, catalogue);
     return sizing::PlanJob(asked, supply, catalogue);

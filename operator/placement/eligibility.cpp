@@ -96,7 +96,7 @@ std::map<std::string, std::string> YardOptions::DefaultBadConditions() {
 
 const sizing::GpuProduct* ProductNames::Find(const std::string& label) {
   auto [it, added] = found_.try_emplace(label, nullptr);
-  if (added && !label.empty()) it->second = sizing::FindProduct(label);
+  if (added && !label.empty()) it->second = sizing::OrDefault(catalogue_).Find(label);
   return it->second;
 }
 

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "operator/api/snapshot.h"
 #include "operator/placement/yard.h"
@@ -14,9 +16,12 @@ namespace trainyard::placement {
 // Looks labels up in the catalogue, each value once: nodes by the thousand carry the same few.
 class ProductNames {
  public:
+  // Null: the compiled-in catalogue.
+  explicit ProductNames(std::shared_ptr<const sizing::Catalogue> catalogue) : catalogue_(std::move(catalogue)) {}
   const sizing::GpuProduct* Find(const std::string& label);
 
  private:
+  std::shared_ptr<const sizing::Catalogue> catalogue_;  // keeps what found_ points to
   std::map<std::string, const sizing::GpuProduct*> found_;
 };
 

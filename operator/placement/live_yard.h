@@ -20,7 +20,9 @@ class LiveYard {
   using NodePtr = std::shared_ptr<const api::NodeSnapshot>;
   using UsePtr = std::shared_ptr<const PodUse>;
 
-  explicit LiveYard(YardOptions options) : options_(std::move(options)) {}
+  explicit LiveYard(YardOptions options) : options_(std::move(options)), products_(options_.catalogue) {
+    yard_.catalogue_ = options_.catalogue;
+  }
 
   void SetNode(const NodePtr& node);
   void RemoveNode(const std::string& name);

@@ -76,7 +76,7 @@ Result<GangPlacement> Place(const Yard& yard, const GangRequest& request) {
   };
   std::vector<std::vector<std::string>> wishes;
   if (request.products.empty()) wishes.push_back({});
-  for (const std::string& product : ShortNames(request.products)) wishes.push_back({product});
+  for (const std::string& product : ShortNames(request.products, yard.catalogue())) wishes.push_back({product});
   std::set<int64_t> penalties = {0};
   for (const auto& wish : wishes) {
     for (const YardNode& node : yard.nodes()) {

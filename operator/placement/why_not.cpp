@@ -78,10 +78,10 @@ Census Count(const Yard& yard, const GangRequest& request, const std::vector<std
 
 }  // namespace
 
-std::vector<std::string> ShortNames(const std::vector<std::string>& products) {
+std::vector<std::string> ShortNames(const std::vector<std::string>& products, const sizing::Catalogue& catalogue) {
   std::vector<std::string> names;
   for (const std::string& wanted : products) {
-    const sizing::GpuProduct* known = sizing::FindProduct(wanted);
+    const sizing::GpuProduct* known = catalogue.Find(wanted);
     names.push_back(known != nullptr ? known->name : wanted);
   }
   return names;
@@ -116,7 +116,7 @@ std::string LackingResource(const YardNode& node, const GangRequest& request) {
 }
 
 std::string WhyNot(const Yard& yard, const GangRequest& request) {
-  std::vector<std::string> products = ShortNames(request.products);
+  std::vector<std::string> products = ShortNames(request.products, yard.catalogue());
   Census census = Count(yard, request, products);
   std::string unfit = census.unfit.empty() ? "" : "; unfit: " + Reasons(census.unfit);
   std::string product = Products(products);

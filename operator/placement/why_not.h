@@ -11,7 +11,7 @@
 namespace trainyard::placement {
 
 // The products that a request names, as nodes call them (the catalogue's short names where it knows them).
-std::vector<std::string> ShortNames(const std::vector<std::string>& products);
+std::vector<std::string> ShortNames(const std::vector<std::string>& products, const sizing::Catalogue& catalogue);
 // Whether a node's product is one of them; any known label will do where none is named.
 bool ProductAllowed(const YardNode& node, const std::vector<std::string>& short_names);
 

@@ -112,7 +112,8 @@ Yard Yard::Build(const std::vector<api::NodeSnapshot>& nodes, const std::vector<
                  const std::vector<Booking>& claims, const YardOptions& options) {
   Yard yard;
   std::unordered_map<std::string_view, const api::NodeSnapshot*> snapshots;
-  ProductNames products;
+  yard.catalogue_ = options.catalogue;
+  ProductNames products(options.catalogue);
   for (const api::NodeSnapshot& node : nodes) {
     yard.nodes_.push_back(Describe(node, options, products));
     snapshots[node.name] = &node;

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "operator/api/snapshot.h"
+#include "operator/sizing/gpu_catalogue.h"
 #include "operator/sizing/plan.h"
 
 namespace trainyard::placement {
@@ -51,6 +53,9 @@ struct YardOptions {
   // Taint keys that our pods tolerate.
   std::vector<std::string> tolerated_taints = {"nvidia.com/gpu"};
 
+  // What is known of GPU products; null: the compiled-in catalogue.
+  std::shared_ptr<const sizing::Catalogue> catalogue;
+
   static std::map<std::string, std::string> DefaultBadConditions();
 };
 
@@ -83,6 +88,7 @@ class Yard {
   // In the order of the path, then clique, then natural order of the name: the order of ranks.
   const std::vector<YardNode>& nodes() const { return nodes_; }
   const YardNode* Find(std::string_view name) const;
+  const sizing::Catalogue& catalogue() const { return sizing::OrDefault(catalogue_); }
   // Length of the longest path.
   size_t path_levels() const { return path_levels_; }
   // Eligible nodes grouped by product, memory and size, whatever is running on them: what a plan may count on.
@@ -93,6 +99,7 @@ class Yard {
   // Sorts the nodes and indexes them.
   void Arrange();
 
+  std::shared_ptr<const sizing::Catalogue> catalogue_;
   std::vector<YardNode> nodes_;
   size_t path_levels_ = 0;
   std::unordered_map<std::string, size_t> index_;

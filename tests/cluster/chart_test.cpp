@@ -133,6 +133,10 @@ TEST(Chart, RefusesBadValuesAndSaysWhich) {
       {"metrics.serviceMonitor.enable=true",
        "at '/metrics/serviceMonitor': additional properties 'enable' not allowed"},
       {"webhook.enabled=true", "additional properties 'webhook' not allowed"},
+      {"gpuCatalogue.product[0].name=H100", "at '/gpuCatalogue': additional properties 'product' not allowed"},
+      {"gpuCatalogue.products[0].mfu=0.4", "at '/gpuCatalogue/products/0': missing property 'name'"},
+      {"gpuCatalogue.products[0].name=X,gpuCatalogue.products[0].mfu=40",
+       "at '/gpuCatalogue/products/0/mfu': maximum: got 40, want 1"},
       {"replicas=two", "at '/replicas': got string, want integer"},
       {"replicas=-1", "at '/replicas': minimum: got -1, want 0"},
       {"image.repository=", "at '/image/repository': minLength: got 0, want 1"},
@@ -199,6 +203,7 @@ json Changed(const std::string& path, const json& value) {
       {"leaderElection.renewDeadline", "9s"},
       {"leaderElection.retryPeriod", "1s"},
       {"podDisruptionBudget.minAvailable", "50%"},
+      {"gpuCatalogue", {{"products", {{{"name", "H100-SXM"}, {"pricePerHour", 2.5}}}}}},
       {"networkPolicy.apiServer.cidrs", json::array({"10.0.0.0/8"})},
       {"networkPolicy.apiServer.ports", json::array({8443})},
   };
@@ -248,6 +253,23 @@ void ExpectSameKeys(const json& schema, const json& values, const std::string& p
 TEST(Chart, SchemaAndValuesHaveTheSameKeys) {
   // The other way is what helm checks when it renders the defaults.
   ExpectSameKeys(json::parse(ReadFile(kChart + "/values.schema.json")), LoadOne(kChart + "/values.yaml"), "");
+}
+
+TEST(Chart, GpuCatalogueMayBeAnythingThatTheOperatorReads) {
+  TRAINYARD_NEEDS_HELM();
+  const json compiled_in = LoadOne(TRAINYARD_SOURCE_DIR "/operator/sizing/gpu_catalogue.yaml");
+  const Ran ran = Render({"--set-json", "gpuCatalogue=" + compiled_in.dump()});
+  ASSERT_EQ(ran.code, 0) << ran.err;
+  auto documents = api::LoadYaml(ran.out, "the chart");
+  ASSERT_TRUE(documents) << documents.error().message;
+  for (const json& document : *documents) {
+    if (document["kind"] != "ConfigMap") continue;
+    auto mounted = api::LoadYaml(document["data"]["catalogue.yaml"].get<std::string>(), "catalogue.yaml");
+    ASSERT_TRUE(mounted) << mounted.error().message;
+    EXPECT_EQ(mounted->at(0), compiled_in);
+    return;
+  }
+  FAIL() << "no ConfigMap is rendered";
 }
 
 TEST(Chart, EveryValueIsExplained) {

@@ -25,7 +25,7 @@
 {{- fail (printf "podDisruptionBudget.minAvailable: %d of %d replicas may never be missing, so that no node could be drained; make it smaller" (int .minAvailable) (int $.Values.replicas)) -}}
 {{- end -}}
 {{- end -}}
-{{- $own := list "namespace" "leader-elect" "leader-election-namespace" "leader-election-id" "lease-duration" "renew-deadline" "retry-period" "kube-api-qps" "kube-api-burst" "workers" "parallel-creates" "metrics-bind-address" "health-probe-bind-address" "trainer-image" "cpu-per-gpu" "memory-per-gpu" "log-level" "log-format" -}}
+{{- $own := list "namespace" "leader-elect" "leader-election-namespace" "leader-election-id" "lease-duration" "renew-deadline" "retry-period" "kube-api-qps" "kube-api-burst" "workers" "parallel-creates" "metrics-bind-address" "health-probe-bind-address" "trainer-image" "catalogue" "cpu-per-gpu" "memory-per-gpu" "log-level" "log-format" -}}
 {{- range .Values.extraArgs -}}
 {{- $name := regexReplaceAll "=.*$" (trimPrefix "--" .) "" -}}
 {{- if has (trimPrefix "no-" $name) $own -}}

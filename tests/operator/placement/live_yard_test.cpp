@@ -114,5 +114,30 @@ TEST(LiveYard, EqualsTheYardBuiltFromNothingAfterAnyChanges) {
   }
 }
 
+TEST(LiveYard, KnowsTheProductsOfTheCatalogueItIsGiven) {
+  auto catalogue = sizing::Catalogue::FromYaml(
+      "products: [{name: X1, aliases: [acme-x1], memoryMiB: 65536, bf16TFLOPS: 400, link: NVSwitch, nvlinkGBps: 800}]",
+      "x1.yaml");
+  ASSERT_TRUE(catalogue) << catalogue.error().message;
+  const api::NodeSnapshot node = MakeNode("node-1", 8, "", "z", "acme-x1");
+  YardOptions options;
+  EXPECT_FALSE(Yard::Build({node}, {}, {}, options).nodes()[0].known) << "the compiled-in one does not";
+
+  options.catalogue = std::make_shared<const sizing::Catalogue>(*catalogue);
+  LiveYard live(options);
+  live.SetNode(std::make_shared<const api::NodeSnapshot>(node));
+  const Yard built = Yard::Build({node}, {}, {}, options);
+  for (const Yard* yard : {&live.Current(), &built}) {
+    EXPECT_TRUE(yard->nodes()[0].known);
+    EXPECT_EQ(yard->nodes()[0].product, "X1");
+    EXPECT_EQ(yard->nodes()[0].memory_mib, 65536);
+    EXPECT_EQ(yard->nodes()[0].link, LinkClass::kNvSwitchNode);
+    GangRequest request = Want(8, 8);
+    request.products = {"acme-x1"};
+    auto placed = Place(*yard, request);
+    EXPECT_TRUE(placed) << placed.error().message;
+  }
+}
+
 }  // namespace
 }  // namespace trainyard::placement
