@@ -83,9 +83,12 @@ std::string Suggest(std::string_view word, const std::vector<std::string_view>& 
 
 std::string Printable(std::string_view text) {
   constexpr size_t kMax = 48;
+  size_t end = std::min(text.size(), kMax);
+  // Not in the middle of a character of UTF-8.
+  while (end > 0 && end < text.size() && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
   std::string out;
-  for (char c : text.substr(0, kMax)) out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
-  if (text.size() > kMax) out += "...";
+  for (char c : text.substr(0, end)) out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
+  if (text.size() > end) out += "...";
   return out;
 }
 

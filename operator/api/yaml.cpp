@@ -120,7 +120,8 @@ json Integer(const std::string& text, const YAML::Mark& mark) {
   const char* end = text.data() + text.size();
   const char* digits = begin + (*begin == '-' ? 1 : 0);
   if (*digits == '0' && digits + 1 != end) {
-    throw Problem{mark, "'" + text + "' has a leading zero, which readers of YAML disagree on; drop it or use quotes"};
+    throw Problem{
+        mark, "'" + Printable(text) + "' has a leading zero, which readers of YAML disagree on; drop it or use quotes"};
   }
   int64_t value = 0;
   auto [rest, error] = std::from_chars(begin, end, value);
@@ -128,7 +129,7 @@ json Integer(const std::string& text, const YAML::Mark& mark) {
   uint64_t wide = 0;
   auto [wide_rest, wide_error] = std::from_chars(begin, end, wide);
   if (wide_error == std::errc() && wide_rest == end) return wide;
-  throw Problem{mark, "number " + text + " does not fit into 64 bits"};
+  throw Problem{mark, "number " + Printable(text) + " does not fit into 64 bits"};
 }
 
 // A plain scalar by the core schema of YAML 1.2.
@@ -140,15 +141,15 @@ json Plain(const std::string& text, const YAML::Mark& mark) {
     const char* begin = text.data() + (text[0] == '+' ? 1 : 0);
     double value = 0;
     auto [rest, error] = std::from_chars(begin, text.data() + text.size(), value);
-    if (error != std::errc()) throw Problem{mark, "number " + text + " does not fit into a double"};
+    if (error != std::errc()) throw Problem{mark, "number " + Printable(text) + " does not fit into a double"};
     return value;
   }
   if (IsNotFinite(text)) {
-    throw Problem{mark, "'" + text + "' is not a finite number"};
+    throw Problem{mark, "'" + Printable(text) + "' is not a finite number"};
   }
   if (IsOtherBase(text)) {
-    throw Problem{mark,
-                  "'" + text + "' is not decimal; readers of YAML disagree on it, write it in decimal or in quotes"};
+    throw Problem{mark, "'" + Printable(text) +
+                            "' is not decimal; readers of YAML disagree on it, write it in decimal or in quotes"};
   }
   return text;
 }

@@ -1,5 +1,6 @@
 #include "operator/base/quantity.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <limits>
@@ -58,10 +59,20 @@ Wide Power(Wide base, int exponent) {
   return p;
 }
 
+// For an error of one line, whatever was given.
+std::string Shown(std::string_view text) {
+  constexpr size_t kMost = 40;
+  size_t end = std::min(text.size(), kMost);
+  // Not in the middle of a character of UTF-8.
+  while (end > 0 && end < text.size() && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+  std::string out;
+  for (const char c : text.substr(0, end)) out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
+  return "'" + out + (text.size() > end ? "...'" : "'");
+}
+
 Result<int64_t> ParseWith(std::string_view text, Wide unit) {
   auto bad = [&](const char* why) {
-    return Fail(ErrorCode::kInvalidArgument,
-                "'" + std::string(text) + "' is not a quantity such as 2, 500m or 16Gi: " + why);
+    return Fail(ErrorCode::kInvalidArgument, Shown(text) + " is not a quantity such as 2, 500m or 16Gi: " + why);
   };
   std::string_view rest = text;
   auto number = TakeDecimal(rest);
@@ -134,7 +145,7 @@ Result<int64_t> ParseCount(std::string_view text) {
   auto value = number && power >= 0 ? Scale(*number, Power(10, power), 1) : std::nullopt;
   if (!value || *value == 0) {
     return Fail(ErrorCode::kInvalidArgument,
-                "'" + std::string(text) + "' is not a parameter count such as 125M, 7B, 1.1T or 7000000000");
+                Shown(text) + " is not a parameter count such as 125M, 7B, 1.1T or 7000000000");
   }
   return *value;
 }

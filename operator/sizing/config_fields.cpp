@@ -4,6 +4,8 @@
 #include <iterator>
 #include <string_view>
 
+#include "operator/api/names.h"
+
 namespace trainyard::sizing {
 namespace {
 
@@ -81,8 +83,7 @@ bool SaysNothing(const json& value) {
 }
 
 std::string Shown(const json& value) {
-  std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
-  return text.size() <= 60 ? text : text.substr(0, 57) + "...";
+  return api::Printable(value.dump(-1, ' ', false, json::error_handler_t::replace));
 }
 
 }  // namespace
@@ -145,7 +146,7 @@ std::string ConfigFields::Unknown() const {
     if (read_.contains(key) || SaysNothing(value)) continue;
     if (std::find(std::begin(kHarmless), std::end(kHarmless), key) != std::end(kHarmless)) continue;
     if (++count > kMostUnknown) continue;
-    names += (names.empty() ? "" : ", ") + key.substr(0, 40);
+    names += (names.empty() ? "" : ", ") + api::Printable(key);
   }
   if (count > kMostUnknown) names += " and " + std::to_string(count - kMostUnknown) + " more";
   return names;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "operator/api/names.h"
 #include "operator/sizing/config_fields.h"
 #include "operator/sizing/shape.h"
 
@@ -53,7 +54,7 @@ Result<ModelShape> ShapeFromConfigJson(const json& config) {
     return architecture.empty() ? type == k.model_type : architecture == k.architecture;
   });
   if (known == std::end(kKnown)) {
-    const std::string found = (!architecture.empty() ? architecture : type).substr(0, 80);
+    const std::string found = api::Printable(!architecture.empty() ? architecture : type);
     return bad((found.empty() ? "it names no architecture" : "architecture " + found + " is not known here") +
                "; known are " + KnownWords() + "; a number such as --model 7B gives an estimate");
   }

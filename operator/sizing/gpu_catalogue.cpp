@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "operator/api/names.h"
 #include "operator/api/yaml.h"
 #include "operator/sizing/gpu_catalogue_rows.h"
 #include "operator/sizing/gpu_catalogue_text.h"
@@ -84,7 +85,7 @@ Result<Head> ReadHead(const json& document) {
       }
       head.currency = value.get<std::string>();
     } else {
-      return Bad("'" + key.substr(0, 60) + "' is no key of a catalogue; the keys are currency, replace and products");
+      return Bad("'" + api::Printable(key) + "' is no key of a catalogue; the keys are currency, replace and products");
     }
   }
   if (head.products == nullptr) return Bad("the key 'products' is missing");
@@ -191,7 +192,7 @@ Result<const GpuProduct*> Catalogue::Require(std::string_view name) const {
   if (const GpuProduct* product = Find(name)) return product;
   std::string near;
   for (const std::string& candidate : Nearest(name, 3)) near += (near.empty() ? "" : ", ") + candidate;
-  return Bad("'" + std::string(name.substr(0, 64)) + "' is no known GPU product; the nearest names are " + near);
+  return Bad("'" + api::Printable(name) + "' is no known GPU product; the nearest names are " + near);
 }
 
 std::vector<LinkRate> LinksOf(const GpuProduct& product) {

@@ -6,6 +6,8 @@
 #include <iterator>
 #include <utility>
 
+#include "operator/api/names.h"
+
 namespace trainyard::sizing {
 namespace {
 
@@ -18,8 +20,7 @@ tl::unexpected<Error> Bad(const std::string& what) { return Fail(ErrorCode::kInv
 
 // Short enough for one line, whatever the file says.
 std::string Shown(const json& value) {
-  std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
-  return text.size() <= 60 ? text : text.substr(0, 57) + "...";
+  return api::Printable(value.dump(-1, ' ', false, json::error_handler_t::replace));
 }
 
 std::string Plain(double value) { return json(value).dump(); }
