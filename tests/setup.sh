@@ -96,6 +96,8 @@ torch_ready || die "LibTorch in $libtorch is damaged: remove that directory and 
 # ---- Python for the checks that open our checkpoints with other people's code ----------------------------------
 if [ "$what" = all ] && [ -x "$here/python/setup.sh" ]; then
   "$here/python/setup.sh"
+  # Readers of other tools for the files of `trainyard plan --emit`; their test skips where they are not served.
+  "$here/python/plan_tools.sh" || say "plan --emit stays untested against accelerate and DeepSpeed"
 fi
 
 # ---- The cluster tests' programs: a machine without a Go module proxy or an npm registry does everything else --------

@@ -162,6 +162,9 @@ Result<int64_t> PerNodeFor(int64_t gpus, int64_t gpus_per_node, int64_t wanted);
 // That nothing fits is not an error: the options say so.
 Result<Plan> MakePlan(const PlanRequest& request);
 
+// What a job asks for, products aside: its own numbers, its goal and limits, and what its runs have measured.
+PlanRequest RequestOf(const api::TrainingJob& job, ModelShape shape, std::shared_ptr<const Catalogue> catalogue);
+
 // The frozen plan of a job on a cluster. Counts and micro batches are the job's where it gives them.
 // Errors: kInvalidArgument (the job cannot be right), kResourceExhausted ("DoesNotFit: ..." with the numbers and the
 // ways out, or a cluster without the products or the nodes).

@@ -10,40 +10,6 @@
 namespace trainyard::sizing {
 namespace {
 
-PlanRequest RequestOf(const api::TrainingJob& job, ModelShape shape, std::shared_ptr<const Catalogue> catalogue) {
-  const api::Training& training = job.spec.training;
-  const api::Gpus& gpus = job.spec.gpus;
-  PlanRequest r;
-  r.catalogue = std::move(catalogue);
-  r.shape = std::move(shape);
-  if (gpus.count > 0) {
-    r.counts = {gpus.count};
-  } else {
-    r.least_gpus = std::max<int64_t>(1, gpus.min_count);
-    r.most_gpus = gpus.max_count;
-  }
-  r.per_node = gpus.per_node;
-  r.strategy = job.spec.parallelism.strategy;
-  r.precision = training.precision;
-  r.sequence_length = training.sequence_length;
-  r.micro_batch = training.micro_batch_size;
-  r.global_batch = training.global_batch_size;
-  r.tokens = static_cast<double>(training.steps) * static_cast<double>(training.global_batch_size) *
-             static_cast<double>(training.sequence_length);
-  r.goal = gpus.goal;
-  if (job.spec.budget.max_hours > 0) r.max_hours = job.spec.budget.max_hours;
-  if (job.spec.budget.max_cost > 0) r.max_cost = job.spec.budget.max_cost;
-  if (const auto& measured = job.status.measured) {
-    r.corrections = {.states = measured->states, .activations = measured->activations, .buffers = measured->buffers};
-    r.time_correction = measured->step_seconds;
-  }
-  if (job.spec.checkpoint) r.keep_last = job.spec.checkpoint->keep_last;
-  // Our trainer keeps every activation; a user's own program may recompute them.
-  r.bundled_trainer = job.spec.UsesBundledTrainer();
-  if (r.bundled_trainer) r.checkpointing = {Checkpointing::kNone};
-  return r;
-}
-
 // Bounds that keep the arithmetic exact; what is sensible within them is the validation's business.
 Status CheckTraining(const api::Training& training) {
   constexpr int64_t kMost = 100'000'000;
@@ -176,6 +142,40 @@ api::PlanStatus StatusOf(const api::TrainingJob& job, const Plan& plan, const Pl
 }
 
 }  // namespace
+
+PlanRequest RequestOf(const api::TrainingJob& job, ModelShape shape, std::shared_ptr<const Catalogue> catalogue) {
+  const api::Training& training = job.spec.training;
+  const api::Gpus& gpus = job.spec.gpus;
+  PlanRequest r;
+  r.catalogue = std::move(catalogue);
+  r.shape = std::move(shape);
+  if (gpus.count > 0) {
+    r.counts = {gpus.count};
+  } else {
+    r.least_gpus = std::max<int64_t>(1, gpus.min_count);
+    r.most_gpus = gpus.max_count;
+  }
+  r.per_node = gpus.per_node;
+  r.strategy = job.spec.parallelism.strategy;
+  r.precision = training.precision;
+  r.sequence_length = training.sequence_length;
+  r.micro_batch = training.micro_batch_size;
+  r.global_batch = training.global_batch_size;
+  r.tokens = static_cast<double>(training.steps) * static_cast<double>(training.global_batch_size) *
+             static_cast<double>(training.sequence_length);
+  r.goal = gpus.goal;
+  if (job.spec.budget.max_hours > 0) r.max_hours = job.spec.budget.max_hours;
+  if (job.spec.budget.max_cost > 0) r.max_cost = job.spec.budget.max_cost;
+  if (const auto& measured = job.status.measured) {
+    r.corrections = {.states = measured->states, .activations = measured->activations, .buffers = measured->buffers};
+    r.time_correction = measured->step_seconds;
+  }
+  if (job.spec.checkpoint) r.keep_last = job.spec.checkpoint->keep_last;
+  // Our trainer keeps every activation; a user's own program may recompute them.
+  r.bundled_trainer = job.spec.UsesBundledTrainer();
+  if (r.bundled_trainer) r.checkpointing = {Checkpointing::kNone};
+  return r;
+}
 
 Result<api::PlanStatus> PlanJob(const api::TrainingJob& job, const std::vector<ProductSupply>& supply,
                                 std::shared_ptr<const Catalogue> catalogue) {

@@ -3,29 +3,95 @@
 #include <iostream>
 #include <memory>
 
+#include "operator/api/yaml.h"
 #include "operator/cli/exit_codes.h"
+#include "operator/cli/plan/emit.h"
 #include "operator/cli/plan/plan_flags.h"
 #include "operator/cli/plan/render.h"
 
 namespace trainyard::cli {
 namespace {
 
-int Report(const Error& error, std::ostream& err) {
-  err << "trainyard plan: " << error.message << "\n";
-  return ExitCodeOf(error);
+Result<std::string> PlanText(const PlanFlags& flags) {
+  if (flags.links) {
+    auto catalogue = CatalogueFrom(flags);
+    if (!catalogue) return Fail(catalogue.error());
+    return flags.output == "markdown" ? LinksToMarkdown(**catalogue) : LinksToText(**catalogue);
+  }
+  auto input = InputFrom(flags);
+  if (!input) return Fail(input.error());
+  auto plan = sizing::MakePlan(input->request);
+  if (!plan) return Fail(plan.error());
+  if (!flags.emit.empty()) return Emit(flags.emit, *plan, input->job ? &*input->job : nullptr);
+  const RenderOptions options{.currency = input->currency, .explain = flags.explain};
+  if (flags.output == "json") return PlanToJson(*plan, options).dump(2) + "\n";
+  if (flags.output == "yaml") return api::ToYaml(PlanToJson(*plan, options));
+  if (flags.output == "markdown") return PlanToMarkdown(*plan, options);
+  return PlanToText(*plan, options);
 }
 
 int RunPlan(const PlanFlags& flags, std::ostream& out, std::ostream& err) {
-  auto request = RequestFrom(flags);
-  if (!request) return Report(request.error(), err);
-  auto plan = sizing::MakePlan(*request);
-  if (!plan) return Report(plan.error(), err);
-  if (flags.output == "json") {
-    out << PlanToJson(*plan).dump(2) << "\n";
-  } else {
-    out << PlanToText(*plan);
-  }
-  return out.flush() ? kExitOk : Report({ErrorCode::kUnavailable, "the plan could not be written to the output"}, err);
+  auto report = [&](const Error& error) {
+    err << "trainyard plan: " << error.message << "\n";
+    return ExitCodeOf(error);
+  };
+  auto text = PlanText(flags);
+  if (!text) return report(text.error());
+  out << *text;
+  return out.flush() ? kExitOk : report({ErrorCode::kUnavailable, "the plan could not be written to the output"});
+}
+
+void AddModelFlags(CLI::App& plan, PlanFlags& flags) {
+  auto* group = plan.add_option_group("Model");
+  group->add_option("--model", flags.model, "Number of parameters: 125M, 7B, 1.1T, 7000000000");
+  group->add_option("--config", flags.config, "Hugging Face directory, or its config.json");
+  group->add_option("--job", flags.job, "TrainingJob (YAML); other flags win over its fields");
+  group->add_option("--adapter", flags.adapter, "None, LoRA or QLoRA (base in 4 bits)");
+  group->add_option("--adapter-rank", flags.adapter_rank, "Rank of the adapter; default 16");
+  group->add_option("--optimizer", flags.optimizer, "AdamW, AdamW8bit, Adafactor or SGD");
+  group->add_option("--precision", flags.precision, "BF16 or FP32");
+  group->add_option("--sequence,--sequence-length", flags.sequence, "Tokens per sequence; default 4096");
+  group->add_option("--batch,--global-batch", flags.global_batch, "Sequences per optimizer step; default 512");
+  group->add_option("--micro-batch", flags.micro_batch, "Sequences per GPU and pass; 0: chosen; default 1");
+  group->add_flag("--no-flash-attention", flags.no_flash_attention, "The program keeps the scores of attention");
+}
+
+void AddHardwareFlags(CLI::App& plan, PlanFlags& flags) {
+  auto* group = plan.add_option_group("GPUs");
+  group->add_option("--product", flags.products, "GPU product, repeatable; default: every known one")->delimiter(',');
+  group->add_option("--count", flags.counts, "GPU counts to show: 8, 2,4,8 or 1-8; default: the fewest that fit")
+      ->delimiter(',');
+  group->add_option("--per-node", flags.per_node, "GPUs per node; default: chosen");
+  group->add_option("--strategy", flags.strategy, "Auto, DDP, ZeRO1, ZeRO2 or FSDP");
+  group
+      ->add_option("--offload", flags.offloads, "None, CPU or NVMe: where optimizer states live; repeatable to compare")
+      ->delimiter(',');
+  group->add_option("--tensor-parallel", flags.tensor_parallel, "GPUs that split each matrix; default 1");
+  group->add_option("--pipeline-parallel", flags.pipeline_parallel, "GPUs that split the layers; default 1");
+  group->add_option("--catalogue", flags.catalogue, "GPUs (YAML) that add to the built-in ones, or replace them");
+}
+
+void AddMoneyFlags(CLI::App& plan, PlanFlags& flags) {
+  auto* group = plan.add_option_group("Hours and money");
+  group->add_option("--goal", flags.goal, "Cheapest or Fastest; default Cheapest");
+  group->add_option("--single-gpu-hours", flags.single_gpu_hours, "Hours that one GPU of the first product would take");
+  group->add_option("--tokens", flags.tokens, "Tokens to train on, such as 300B; gives hours from arithmetic");
+  group->add_option("--steps", flags.steps, "The same in optimizer steps");
+  group->add_option("--price", flags.prices, "Price per GPU-hour, or PRODUCT=PRICE; repeatable")->delimiter(',');
+  group->add_option("--currency", flags.currency, "Name of the currency, for display; default: the catalogue's");
+  group->add_option("--max-hours", flags.max_hours, "Choose only what is done in time");
+  group->add_option("--max-cost", flags.max_cost, "Choose only what costs no more");
+  group->add_flag("--round-hours", flags.round_hours, "Whole hours, and costs of whole hours");
+}
+
+void AddOutputFlags(CLI::App& plan, PlanFlags& flags) {
+  auto* group = plan.add_option_group("Output");
+  group->add_flag("--explain", flags.explain, "Every byte: the terms, their formulas, host and disk, how sure it is");
+  group->add_option("--emit", flags.emit, "The chosen plan as a file: torchrun, accelerate, deepspeed or trainingjob")
+      ->check(CLI::IsMember({"torchrun", "accelerate", "deepspeed", "trainingjob"}));
+  group->add_flag("--links", flags.links, "Only the table of links of every GPU product");
+  group->add_option("-o,--output", flags.output, "table, json, yaml or markdown")
+      ->check(CLI::IsMember({"table", "text", "json", "yaml", "markdown"}));
 }
 
 }  // namespace
@@ -34,23 +100,10 @@ void AddPlanCommand(CLI::App& app, int& exit_code, std::ostream& out, std::ostre
   auto flags = std::make_shared<PlanFlags>();
   CLI::App* plan =
       app.add_subcommand("plan", "Say how many GPUs a model needs, why, how long it takes and what it costs");
-  plan->add_option("--model", flags->model, "Number of parameters: 125M, 7B, 1.1T, 7000000000");
-  plan->add_option("--config", flags->config, "Hugging Face config.json, or the directory that holds it");
-  plan->add_option("--job", flags->job, "TrainingJob (YAML); other flags win over its fields");
-  plan->add_option("--product", flags->products, "GPU product, repeatable; default: every known one")->delimiter(',');
-  plan->add_option("--count", flags->counts, "GPU counts to show: 2,4,8")->delimiter(',');
-  plan->add_option("--per-node", flags->per_node, "GPUs per node; default: chosen");
-  plan->add_option("--strategy", flags->strategy, "Auto, DDP, ZeRO1, ZeRO2 or FSDP");
-  plan->add_option("--sequence-length", flags->sequence_length, "Tokens per sequence; default 4096");
-  plan->add_option("--micro-batch", flags->micro_batch,
-                   "Sequences per GPU and pass; 0: the largest that fits; default 1");
-  plan->add_option("--global-batch", flags->global_batch, "Sequences per optimizer step; default 512");
-  plan->add_option("--precision", flags->precision, "BF16 or FP32");
-  plan->add_option("--single-gpu-hours", flags->single_gpu_hours, "Hours that one GPU of the first product would take");
-  plan->add_option("--tokens", flags->tokens, "Tokens to train on, such as 300B; gives hours from arithmetic");
-  plan->add_option("--price", flags->prices, "Price per GPU-hour, or PRODUCT=PRICE; repeatable")->delimiter(',');
-  plan->add_flag("--round-hours", flags->round_hours, "Whole hours, and costs of whole hours");
-  plan->add_option("-o,--output", flags->output, "text or json")->check(CLI::IsMember({"text", "json"}));
+  AddModelFlags(*plan, *flags);
+  AddHardwareFlags(*plan, *flags);
+  AddMoneyFlags(*plan, *flags);
+  AddOutputFlags(*plan, *flags);
   plan->callback([flags, &exit_code, &out, &err] { exit_code = RunPlan(*flags, out, err); });
 }
 

@@ -1,105 +1,129 @@
 #include "operator/cli/plan/plan_flags.h"
 
+#include <algorithm>
 #include <charconv>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
-#include <system_error>
+#include <cmath>
+#include <utility>
 
-#include "operator/api/defaults.h"
-#include "operator/api/json.h"
 #include "operator/api/names.h"
-#include "operator/api/validation.h"
-#include "operator/api/yaml.h"
 #include "operator/base/quantity.h"
-#include "operator/sizing/gpu_catalogue.h"
+#include "operator/cli/plan/input_files.h"
 
 namespace trainyard::cli {
 namespace {
 
-constexpr std::uintmax_t kMostBytes = 16 << 20;  // no job and no config.json is larger
+using sizing::PlanRequest;
+
+constexpr int64_t kMostGpus = 1 << 20;  // no count beyond it is meant
 
 tl::unexpected<Error> Bad(const std::string& what) { return Fail(ErrorCode::kInvalidArgument, what); }
-
-Result<std::string> ReadFile(const std::filesystem::path& path) {
-  std::error_code error;
-  if (!std::filesystem::exists(path, error)) return Fail(ErrorCode::kNotFound, path.string() + ": no such file");
-  if (!std::filesystem::is_regular_file(path, error)) return Bad(path.string() + ": not a file");
-  if (std::filesystem::file_size(path, error) > kMostBytes) return Bad(path.string() + ": larger than 16 MiB");
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream text;
-  text << in.rdbuf();
-  if (!in) return Fail(ErrorCode::kUnavailable, path.string() + ": cannot be read");
-  return text.str();
+tl::unexpected<Error> Bad(const std::string& flag, const std::string& value, const std::string& right) {
+  return Bad(flag + ": '" + api::Printable(value) + "' is not " + right);
 }
 
-Result<sizing::ModelShape> ShapeFromConfigFile(std::filesystem::path path) {
-  std::error_code error;
-  if (std::filesystem::is_directory(path, error)) path /= "config.json";
-  auto text = ReadFile(path);
-  if (!text) return Fail(text.error());
-  auto config = nlohmann::json::parse(*text, nullptr, false);
-  if (config.is_discarded()) return Bad(path.string() + ": not JSON");
-  auto shape = sizing::ShapeFromConfigJson(config);
-  if (!shape) return Fail(shape.error().Wrap(path.parent_path().empty() ? "." : path.parent_path().string()));
-  return shape;
+// The whole of `text` as a number of its type.
+template <typename T>
+std::optional<T> NumberIn(std::string_view text) {
+  T value{};
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
 }
 
-Result<api::TrainingJob> ReadJobFile(const std::string& path) {
-  auto text = ReadFile(path);
-  if (!text) return Fail(text.error());
-  auto documents = api::LoadYaml(*text, path);
-  if (!documents) return Fail(documents.error());
-  for (const nlohmann::json& document : *documents) {
-    if (!document.is_object() || document.value("kind", nlohmann::json()) != api::kKind) continue;
-    auto job = api::JobFromJson(document);
-    if (!job) return Fail(job.error().Wrap(path));
-    api::ApplyDefaults(*job);
-    std::string problems;
-    for (const std::string& problem : api::Validate(*job)) {
-      problems += (problems.empty() ? "" : "\n") + path + ": " + problem;
-    }
-    if (!problems.empty()) return Bad(problems);
-    return job;
-  }
-  return Bad(path + ": holds no TrainingJob");
-}
-
-// What a job says; flags are laid over it afterwards.
-Status ApplyJob(const std::string& path, sizing::PlanRequest& request) {
-  auto job = ReadJobFile(path);
-  if (!job) return Fail(job.error());
-  auto shape = sizing::ShapeOf(*job);
-  if (!shape) return Fail(shape.error().Wrap(path));
-  const api::Training& training = job->spec.training;
-  const api::Gpus& gpus = job->spec.gpus;
-  request.shape = *shape;
-  request.sequence_length = training.sequence_length;
-  request.micro_batch = training.micro_batch_size;
-  request.global_batch = training.global_batch_size;
-  request.precision = training.precision;
-  request.strategy = job->spec.parallelism.strategy;
-  request.per_node = gpus.per_node;
-  if (gpus.count > 0) request.counts = {gpus.count};
-  for (const std::string& product : gpus.products) request.supply.push_back({.product = product});
-  if (gpus.products.empty() && training.device == api::DeviceKind::kCpu) {
-    request.supply.push_back({.product = sizing::kSimulatedProduct});
-  }
-  request.tokens = static_cast<double>(training.steps) * static_cast<double>(training.global_batch_size) *
-                   static_cast<double>(training.sequence_length);
-  // Our trainer keeps every activation; a user's own program may recompute them.
-  request.bundled_trainer = job->spec.UsesBundledTrainer();
-  if (request.bundled_trainer) request.checkpointing = {sizing::Checkpointing::kNone};
+// A whole number of at least `least`, if the flag was given.
+Status SetWhole(const std::string& flag, const std::string& text, int64_t least, int64_t& target) {
+  if (text.empty()) return {};
+  const auto value = NumberIn<int64_t>(text);
+  if (!value || *value < least) return Bad(flag, text, "a whole number of at least " + std::to_string(least));
+  target = *value;
   return {};
 }
 
-Status ApplyShape(const PlanFlags& flags, sizing::PlanRequest& request) {
+// A finite number above zero, if the flag was given.
+Status SetPositive(const std::string& flag, const std::string& text, const std::string& what,
+                   std::optional<double>& target) {
+  if (text.empty()) return {};
+  const auto value = NumberIn<double>(text);
+  if (!value || !std::isfinite(*value) || *value <= 0) return Bad(flag, text, what);
+  target = *value;
+  return {};
+}
+
+std::string Lower(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return out;
+}
+
+// One of a few names, case aside, if the flag was given.
+template <typename T>
+Status SetChoice(const std::string& flag, const std::string& text, const std::vector<std::pair<std::string, T>>& known,
+                 T& target) {
+  if (text.empty()) return {};
+  std::string names;
+  for (size_t i = 0; i < known.size(); ++i) {
+    if (Lower(known[i].first) == Lower(text)) {
+      target = known[i].second;
+      return {};
+    }
+    names += (i == 0 ? "" : i + 1 == known.size() ? " or " : ", ") + known[i].first;
+  }
+  return Bad(flag + ": '" + api::Printable(text) + "' is not known; give " + names);
+}
+
+// "8", or "1-8": of a range the counts that divide a server of 8 evenly, then whole servers, and both ends.
+Status AddCounts(const std::string& text, std::vector<int64_t>& counts) {
+  const std::string right = "a GPU count such as 4, a list such as 2,4,8 or a range such as 1-8";
+  const size_t dash = text.find('-', 1);
+  const auto first = NumberIn<int64_t>(std::string_view(text).substr(0, dash));
+  const auto last = dash == std::string::npos ? first : NumberIn<int64_t>(std::string_view(text).substr(dash + 1));
+  if (!first || !last || *first < 1 || *last < *first || *last > kMostGpus) return Bad("--count", text, right);
+  counts.push_back(*first);
+  for (int64_t count : sizing::ProposedCounts(8, *last)) {
+    if (count > *first) counts.push_back(count);
+  }
+  counts.push_back(*last);
+  return {};
+}
+
+Status ApplyCounts(const std::vector<std::string>& given, PlanRequest& request) {
+  if (given.empty()) return {};
+  std::vector<int64_t> counts;
+  for (const std::string& text : given) {
+    if (auto ok = AddCounts(text, counts); !ok) return ok;
+  }
+  std::sort(counts.begin(), counts.end());
+  counts.erase(std::unique(counts.begin(), counts.end()), counts.end());
+  request.counts = std::move(counts);
+  return {};
+}
+
+// What a job says; flags are laid over it afterwards.
+Status ApplyJob(const std::string& path, PlanInput& input) {
+  auto job = ReadJobFile(path);
+  if (!job) return Fail(job.error());
+  PlanRequest& request = input.request;
+  auto shape = sizing::ShapeOf(*job);
+  if (!shape) return Fail(shape.error().Wrap(path));
+  request = sizing::RequestOf(*job, std::move(*shape), request.catalogue);
+  const api::Gpus& gpus = job->spec.gpus;
+  for (const std::string& product : gpus.products) request.supply.push_back({.product = product});
+  if (gpus.products.empty() && job->spec.training.device == api::DeviceKind::kCpu) {
+    request.supply.push_back({.product = sizing::kSimulatedProduct});
+  }
+  input.job = std::move(*job);
+  return {};
+}
+
+Status ApplyModel(const PlanFlags& flags, PlanInput& input) {
   const int given = !flags.model.empty() + !flags.config.empty() + !flags.job.empty();
   if (given != 1) {
-    return Bad(given == 0 ? "give --model 7B, --config config.json or --job job.yaml"
+    return Bad(given == 0 ? "give --model 7B, --config DIRECTORY or --job job.yaml"
                           : "give only one of --model, --config and --job");
   }
-  if (!flags.job.empty()) return ApplyJob(flags.job, request);
+  if (!flags.job.empty()) return ApplyJob(flags.job, input);
   Result<sizing::ModelShape> shape;
   if (!flags.config.empty()) {
     shape = ShapeFromConfigFile(flags.config);
@@ -110,70 +134,146 @@ Status ApplyShape(const PlanFlags& flags, sizing::PlanRequest& request) {
     shape = sizing::ShapeFromCount(*count);
     if (!shape) return Fail(shape.error().Wrap("--model"));
   }
-  request.shape = *shape;
+  input.request.shape = *shape;
   return {};
 }
 
-// "255" or "H100-SXM=255".
-Status ApplyPrice(const std::string& text, sizing::PlanRequest& request) {
-  const size_t equals = text.rfind('=');
-  const std::string product = equals == std::string::npos ? "" : text.substr(0, equals);
-  const std::string number = equals == std::string::npos ? text : text.substr(equals + 1);
-  double price = 0;
-  auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), price);
-  if (number.empty() || error != std::errc() || end != number.data() + number.size()) {
-    return Bad("--price: '" + text + "' is not a price such as 255 or H100-SXM=255");
+Status ApplyProducts(const std::vector<std::string>& products, PlanRequest& request) {
+  if (products.empty()) return {};
+  request.supply.clear();
+  for (const std::string& product : products) {
+    auto known = request.catalogue->Require(product);
+    if (!known) return Fail(known.error().Wrap("--product"));
+    request.supply.push_back({.product = (*known)->name});
   }
-  if (equals == 0) return Bad("--price: '" + text + "' names no product before '='");
-  request.prices[product] = price;
   return {};
 }
 
-}  // namespace
-
-Result<sizing::PlanRequest> RequestFrom(const PlanFlags& flags) {
-  sizing::PlanRequest request;
-  if (auto ok = ApplyShape(flags, request); !ok) return Fail(ok.error());
-  if (!flags.products.empty()) {
-    request.supply.clear();
-    for (const std::string& product : flags.products) {
-      auto known = sizing::RequireProduct(product);
-      if (!known) return Fail(known.error().Wrap("--product"));
-      request.supply.push_back({.product = (*known)->name});
-    }
-  }
-  if (!flags.counts.empty()) request.counts = flags.counts;
-  if (flags.per_node) {
-    if (*flags.per_node < 1) return Bad("--per-node: " + std::to_string(*flags.per_node) + " is not at least 1");
-    request.per_node = *flags.per_node;
-  }
+Status ApplyMethod(const PlanFlags& flags, PlanRequest& request) {
+  using sizing::AdapterType;
+  using sizing::Offload;
+  using sizing::Optimizer;
   if (!flags.strategy.empty()) {
     auto strategy = api::ParseStrategy(flags.strategy);
     if (!strategy) return Fail(strategy.error().Wrap("--strategy"));
     request.strategy = *strategy;
   }
-  if (!flags.precision.empty()) {
-    auto precision = api::FromString<api::Precision>(flags.precision);
-    if (!precision) return Bad("--precision: '" + flags.precision + "' is neither BF16 nor FP32");
-    request.precision = *precision;
+  auto ok =
+      SetChoice<api::Precision>("--precision", flags.precision,
+                                {{"BF16", api::Precision::kBf16}, {"FP32", api::Precision::kFp32}}, request.precision);
+  if (!ok) return ok;
+  ok = SetChoice<Optimizer>("--optimizer", flags.optimizer,
+                            {{"AdamW", Optimizer::kAdamW},
+                             {"AdamW8bit", Optimizer::kAdamW8bit},
+                             {"Adafactor", Optimizer::kAdafactor},
+                             {"SGD", Optimizer::kSgd}},
+                            request.optimizer);
+  if (!ok) return ok;
+  ok = SetChoice<AdapterType>(
+      "--adapter", flags.adapter,
+      {{"None", AdapterType::kNone}, {"LoRA", AdapterType::kLora}, {"QLoRA", AdapterType::kQLora}},
+      request.adapter.type);
+  if (!ok) return ok;
+  if (!flags.adapter_rank.empty() && request.adapter.type == AdapterType::kNone) {
+    return Bad("--adapter-rank needs --adapter LoRA or --adapter QLoRA");
   }
-  if (flags.sequence_length) request.sequence_length = *flags.sequence_length;
-  if (flags.micro_batch) request.micro_batch = *flags.micro_batch;
-  if (flags.global_batch) request.global_batch = *flags.global_batch;
-  if (flags.single_gpu_hours) request.single_gpu_hours = flags.single_gpu_hours;
+  if (ok = SetWhole("--adapter-rank", flags.adapter_rank, 1, request.adapter.rank); !ok) return ok;
+  if (!flags.offloads.empty()) request.offloads.clear();
+  for (const std::string& text : flags.offloads) {
+    Offload offload = Offload::kNone;
+    ok = SetChoice<Offload>("--offload", text,
+                            {{"None", Offload::kNone}, {"CPU", Offload::kCpu}, {"NVMe", Offload::kNvme}}, offload);
+    if (!ok) return ok;
+    request.offloads.push_back(offload);
+  }
+  if (ok = SetWhole("--tensor-parallel", flags.tensor_parallel, 1, request.tensor_parallel); !ok) return ok;
+  if (ok = SetWhole("--pipeline-parallel", flags.pipeline_parallel, 1, request.pipeline_parallel); !ok) return ok;
+  if (flags.no_flash_attention) request.flash_attention = false;
+  return {};
+}
+
+// "255" or "H100-SXM=255". Zero is a price too: of machines that are there anyway.
+Status ApplyPrice(const std::string& text, PlanRequest& request) {
+  const size_t equals = text.rfind('=');
+  std::string product = equals == std::string::npos ? "" : text.substr(0, equals);
+  const auto price = NumberIn<double>(equals == std::string::npos ? text : text.substr(equals + 1));
+  if (!price || !std::isfinite(*price) || *price < 0) {
+    return Bad("--price", text, "a price per GPU-hour such as 2.95 or H100-SXM=2.95");
+  }
+  if (equals == 0) return Bad("--price: '" + text + "' names no product before '='");
+  if (!product.empty()) {
+    auto known = request.catalogue->Require(product);
+    if (!known) return Fail(known.error().Wrap("--price"));
+    product = (*known)->name;
+  }
+  request.prices[product] = *price;
+  return {};
+}
+
+Status ApplyTokens(const PlanFlags& flags, PlanRequest& request) {
+  if (!flags.tokens.empty() && !flags.steps.empty()) return Bad("give only one of --tokens and --steps");
   if (!flags.tokens.empty()) {
     auto tokens = ParseCount(flags.tokens);
-    if (!tokens) return Bad("--tokens: '" + flags.tokens + "' is not a number of tokens such as 300B or 1T");
+    if (!tokens || *tokens < 1) return Bad("--tokens", flags.tokens, "a number of tokens such as 300B or 1T");
     request.tokens = static_cast<double>(*tokens);
   }
+  if (!flags.steps.empty()) {
+    auto steps = ParseCount(flags.steps);
+    if (!steps || *steps < 1) return Bad("--steps", flags.steps, "a number of optimizer steps such as 10000");
+    request.tokens = static_cast<double>(*steps) * static_cast<double>(request.global_batch) *
+                     static_cast<double>(request.sequence_length);
+  }
+  return {};
+}
+
+Status ApplyGoal(const PlanFlags& flags, PlanRequest& request) {
+  auto ok = SetChoice<api::Goal>("--goal", flags.goal,
+                                 {{"Cheapest", api::Goal::kCheapest}, {"Fastest", api::Goal::kFastest}}, request.goal);
+  if (!ok) return ok;
+  ok = SetPositive("--single-gpu-hours", flags.single_gpu_hours, "a number of hours above 0", request.single_gpu_hours);
+  if (!ok) return ok;
+  ok = SetPositive("--max-hours", flags.max_hours, "a number of hours above 0", request.max_hours);
+  if (!ok) return ok;
+  ok = SetPositive("--max-cost", flags.max_cost, "an amount above 0", request.max_cost);
+  if (!ok) return ok;
+  const bool times = request.single_gpu_hours || request.tokens;
   for (const std::string& price : flags.prices) {
-    if (auto ok = ApplyPrice(price, request); !ok) return Fail(ok.error());
+    if (ok = ApplyPrice(price, request); !ok) return ok;
   }
-  if (!request.prices.empty() && !request.single_gpu_hours && !request.tokens) {
-    return Bad("--price gives a cost only together with --single-gpu-hours or --tokens");
+  if (!times && !request.prices.empty()) {
+    return Bad("--price gives a cost only together with --single-gpu-hours, --tokens or --steps");
   }
+  if (!times && request.max_hours) return Bad("--max-hours needs --single-gpu-hours, --tokens or --steps");
+  if (!times && request.max_cost) return Bad("--max-cost needs --single-gpu-hours, --tokens or --steps, and --price");
+  return {};
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const sizing::Catalogue>> CatalogueFrom(const PlanFlags& flags) {
+  if (flags.catalogue.empty()) return sizing::Catalogue::Default();
+  return ReadCatalogueFile(flags.catalogue);
+}
+
+Result<PlanInput> InputFrom(const PlanFlags& flags) {
+  PlanInput input;
+  PlanRequest& request = input.request;
+  auto catalogue = CatalogueFrom(flags);
+  if (!catalogue) return Fail(catalogue.error());
+  request.catalogue = *catalogue;
+  if (auto ok = ApplyModel(flags, input); !ok) return Fail(ok.error());
+  if (auto ok = ApplyProducts(flags.products, request); !ok) return Fail(ok.error());
+  if (auto ok = ApplyCounts(flags.counts, request); !ok) return Fail(ok.error());
+  if (auto ok = SetWhole("--per-node", flags.per_node, 1, request.per_node); !ok) return Fail(ok.error());
+  if (auto ok = ApplyMethod(flags, request); !ok) return Fail(ok.error());
+  if (auto ok = SetWhole("--sequence", flags.sequence, 1, request.sequence_length); !ok) return Fail(ok.error());
+  if (auto ok = SetWhole("--micro-batch", flags.micro_batch, 0, request.micro_batch); !ok) return Fail(ok.error());
+  if (auto ok = SetWhole("--batch", flags.global_batch, 1, request.global_batch); !ok) return Fail(ok.error());
+  if (auto ok = ApplyTokens(flags, request); !ok) return Fail(ok.error());
+  if (auto ok = ApplyGoal(flags, request); !ok) return Fail(ok.error());
   request.round_hours = flags.round_hours;
-  return request;
+  input.currency = flags.currency.empty() ? request.catalogue->currency() : flags.currency;
+  return input;
 }
 
 }  // namespace trainyard::cli

@@ -1,5 +1,5 @@
 // The flags of `trainyard plan` as given, and how they and the files they name become a request.
-// Thread-safety: plain values; RequestFrom reads files.
+// Thread-safety: plain values; InputFrom reads files.
 #pragma once
 
 #include <cstdint>
@@ -7,32 +7,60 @@
 #include <string>
 #include <vector>
 
+#include "operator/api/training_job.h"
 #include "operator/base/error.h"
 #include "operator/sizing/plan.h"
 
 namespace trainyard::cli {
 
+// Texts are checked by InputFrom rather than by the parser of the command line, so that every bad value is told in one
+// line of one form: flag, value, what is right.
 struct PlanFlags {
   std::string model;
   std::string config;
   std::string job;
+  std::string catalogue;
   std::vector<std::string> products;
-  std::vector<int64_t> counts;
-  std::optional<int64_t> per_node;
+  std::vector<std::string> counts;
+  std::string per_node;
   std::string strategy;
-  std::optional<int64_t> sequence_length;
-  std::optional<int64_t> micro_batch;
-  std::optional<int64_t> global_batch;
   std::string precision;
-  std::optional<double> single_gpu_hours;
+  std::string optimizer;
+  std::string adapter;
+  std::string adapter_rank;
+  std::vector<std::string> offloads;
+  std::string tensor_parallel;
+  std::string pipeline_parallel;
+  bool no_flash_attention = false;
+  std::string sequence;
+  std::string micro_batch;
+  std::string global_batch;
+  std::string goal;
+  std::string max_hours;
+  std::string max_cost;
+  std::string single_gpu_hours;
   std::string tokens;
+  std::string steps;
   std::vector<std::string> prices;
+  std::string currency;
   bool round_hours = false;
-  std::string output = "text";
+  bool links = false;
+  bool explain = false;
+  std::string emit;
+  std::string output = "table";
+};
+
+struct PlanInput {
+  sizing::PlanRequest request;
+  std::optional<api::TrainingJob> job;  // what --job holds, defaults applied
+  std::string currency;                 // of every price; empty: not said
 };
 
 // Errors: kInvalidArgument or kNotFound, one line that names the flag, or the file and the field; several errors of a
 // job are joined by newlines.
-Result<sizing::PlanRequest> RequestFrom(const PlanFlags& flags);
+Result<PlanInput> InputFrom(const PlanFlags& flags);
+
+// The catalogue of --catalogue, or the built-in one.
+Result<std::shared_ptr<const sizing::Catalogue>> CatalogueFrom(const PlanFlags& flags);
 
 }  // namespace trainyard::cli

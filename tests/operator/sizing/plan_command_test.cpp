@@ -14,6 +14,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "operator/api/yaml.h"
 #include "operator/cli/exit_codes.h"
 
 namespace trainyard::cli {
@@ -80,29 +81,105 @@ TEST(PlanCommand, Example) {
   ExpectGolden("example-rounded.json", std::string(kExample) + "--round-hours -o json");
 }
 
+std::vector<std::string> KeysOf(const nlohmann::json& object) {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : object.items()) keys.push_back(key);
+  return keys;
+}
+
 TEST(PlanCommand, JsonHasTheFiguresOfTheReferenceAndExactlyThePromisedKeys) {
+  using testing::UnorderedElementsAre;
   const auto plan = nlohmann::json::parse(Plan(std::string(kExample) + "-o json").out);
-  EXPECT_EQ(plan.at("model"), (nlohmann::json{{"parameters", 7000000000}, {"stateBytes", 112000000000}}));
+  EXPECT_THAT(KeysOf(plan), UnorderedElementsAre("model", "request", "minimum", "minimums", "options", "chosen",
+                                                 "notChosen", "range", "runnersUp", "advice", "warnings", "waysOut"));
+  EXPECT_EQ(plan.at("model").at("parameters"), 7000000000);
+  EXPECT_EQ(plan.at("model").at("stateBytes"), 112000000000);
   EXPECT_EQ(plan.at("minimum").at("stateOnly"), 2);
-  EXPECT_EQ(plan.size(), 3u);
   const auto& options = plan.at("options");
   ASSERT_EQ(options.size(), 3u);
   const double efficiency[] = {0.9, 0.85, 0.8};
   for (size_t i = 0; i < 3; ++i) {
-    std::vector<std::string> keys;
-    for (const auto& [key, value] : options[i].items()) keys.push_back(key);
-    EXPECT_THAT(keys, testing::UnorderedElementsAre("product", "gpus", "perNode", "strategy", "microBatch", "fits",
-                                                    "perGPU", "efficiency", "hours", "cost", "checkpointBytes", "why"));
-    keys.clear();
-    for (const auto& [key, value] : options[i].at("perGPU").items()) keys.push_back(key);
-    EXPECT_THAT(keys, testing::UnorderedElementsAre("weights", "gradients", "master", "optimizer", "activations",
-                                                    "logits", "buffers", "overhead", "total", "capacity"));
+    EXPECT_THAT(
+        KeysOf(options[i]),
+        UnorderedElementsAre("product", "gpus", "perNode", "strategy", "shardRanks", "replicas", "recompute", "offload",
+                             "microBatch", "accumulation", "effectiveBatch", "fits", "tight", "stateFits", "perGPU",
+                             "host", "mfu", "efficiency", "expectedEfficiency", "speedup", "stepSeconds",
+                             "tokensPerSecond", "hours", "cost", "checkpointBytes", "why"));
+    EXPECT_THAT(KeysOf(options[i].at("perGPU")),
+                UnorderedElementsAre("weights", "gradients", "master", "optimizer", "activations", "logits", "buffers",
+                                     "overhead", "total", "capacity"));
+    EXPECT_THAT(KeysOf(options[i].at("host")), UnorderedElementsAre("pinned", "offloaded", "nvme", "disk"));
     EXPECT_EQ(options[i].at("efficiency").get<double>(), efficiency[i]);  // 0.9, not 0.8999...
   }
   EXPECT_EQ(options[0].at("hours").get<double>(), 55.555556);
+  EXPECT_LT(plan.at("chosen").get<size_t>(), options.size());
   const auto rounded = nlohmann::json::parse(Plan(std::string(kExample) + "--round-hours -o json").out);
   EXPECT_EQ(rounded.at("options")[0].at("hours"), 56);
   EXPECT_EQ(rounded.at("options")[0].at("cost"), 28560);
+}
+
+TEST(PlanCommand, YamlSaysTheSameAsJson) {
+  const auto json = nlohmann::json::parse(Plan(std::string(kExample) + "-o json").out);
+  const auto yaml = api::LoadYaml(Plan(std::string(kExample) + "-o yaml").out, "plan");
+  ASSERT_TRUE(yaml) << yaml.error().message;
+  ASSERT_EQ(yaml->size(), 1u);
+  EXPECT_EQ((*yaml)[0], json);
+}
+
+TEST(PlanCommand, OtherOutputs) {
+  ExpectGolden("example.md", std::string(kExample) + "-o markdown --currency EUR");
+  ExpectGolden("example-explained.txt", std::string(kExample) + "--explain");
+  ExpectGolden("links.txt", "--links");
+  EXPECT_EQ(Plan(std::string(kExample) + "-o text").out, Plan(kExample).out);  // the older name of table
+  EXPECT_THAT(Plan("--links -o markdown").out, HasSubstr("| H100-SXM | NVLink 4, NVSwitch | 900 | 450 |"));
+}
+
+// Terminals are 120 columns wide; a line that is cut in two is unreadable.
+TEST(PlanCommand, NoLineIsLongerThanATerminal) {
+  for (const char* arguments :
+       {"--model 7B --tokens 1T --price 2.95 --currency USD --explain",
+        "--model 70B --product H200-SXM --explain --tokens 15T --price 3.5 --offload None,CPU,NVMe",
+        "--model 34B --product RTX-4090 --count 1-8 --explain", "--links",
+        "--model 7B --adapter QLoRA --product RTX-4090 --explain"}) {
+    const Outcome outcome = Plan(arguments);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    std::istringstream lines(outcome.out);
+    for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 120u) << arguments << "\n" << line;
+  }
+}
+
+TEST(PlanCommand, CountsAreAListOrARange) {
+  auto counts = [](const std::string& flag) {
+    const auto plan = nlohmann::json::parse(Plan("--model 1B --product H100-SXM " + flag + " -o json").out);
+    std::vector<int64_t> out;
+    for (const auto& option : plan.at("options")) out.push_back(option.at("gpus").get<int64_t>());
+    return out;
+  };
+  EXPECT_THAT(counts("--count 8,2"), testing::ElementsAre(2, 8));
+  EXPECT_THAT(counts("--count 1-8"), testing::ElementsAre(1, 2, 4, 8));
+  EXPECT_THAT(counts("--count 3-18"), testing::ElementsAre(3, 4, 8, 16, 18));
+  EXPECT_THAT(counts("--count 1-2,16 --count 6"), testing::ElementsAre(1, 2, 6, 16));
+}
+
+TEST(PlanCommand, StepsAndShortNamesOfFlags) {
+  const auto tokens = nlohmann::json::parse(
+      Plan("--model 1B --product L4 --tokens 2097152000 --batch 512 --sequence 4096 -o json").out);
+  const auto steps = nlohmann::json::parse(
+      Plan("--model 1B --product L4 --steps 1000 --global-batch 512 --sequence-length 4096 -o json").out);
+  EXPECT_EQ(tokens, steps);
+  EXPECT_TRUE(steps.at("options")[0].at("hours").is_number());
+}
+
+TEST(PlanCommand, ACatalogueOfYourOwn) {
+  const TemporaryFile file("gpus.yaml", R"(currency: EUR
+products:
+  - {name: H100-SXM, pricePerHour: 2.5}
+  - {name: Lab-GPU, memoryMiB: 49152, bf16TFLOPS: 200}
+)");
+  const Outcome outcome = Plan("--model 3B --product H100-SXM,Lab-GPU --tokens 10B --catalogue " + file.path());
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("Lab-GPU"));
+  EXPECT_THAT(outcome.out, HasSubstr("COST, EUR"));
 }
 
 TEST(PlanCommand, ReferenceTables) {
@@ -163,22 +240,54 @@ void ExpectBad(const std::string& arguments, const std::string& message, int exi
 }
 
 TEST(PlanCommand, BadInputIsOneLine) {
-  ExpectBad("", "give --model 7B, --config config.json or --job job.yaml");
+  ExpectBad("", "give --model 7B, --config DIRECTORY or --job job.yaml");
   ExpectBad("--model 7B --job x.yaml", "give only one of --model, --config and --job");
   ExpectBad("--model 7Q", "--model: '7Q' is not a parameter count");
   ExpectBad("--model 12", "--model: a model of 12 parameters cannot be planned");
   ExpectBad("--model 7B --product H100-SMX",
             "--product: 'H100-SMX' is no known GPU product; the nearest names are H100-SXM");
   ExpectBad("--model 7B --count 1024", "GPU count 1024 is more than the global batch of 512 sequences");
-  ExpectBad("--model 7B --price 255", "--price gives a cost only together with --single-gpu-hours or --tokens");
-  ExpectBad("--model 7B --tokens 1T --price cheap", "--price: 'cheap' is not a price");
-  ExpectBad("--model 7B --tokens 1T --price H100-SMX=3", "'H100-SMX' is no known GPU product");
-  ExpectBad("--model 7B --tokens lots", "--tokens: 'lots' is not a number of tokens");
+  for (const char* count : {"0", "-1", "8-1", "1-", "two", "1e3", "9999999999999999999"}) {
+    ExpectBad(std::string("--model 7B --count=") + count, "--count: '" + std::string(count) + "' is not a GPU count");
+  }
   ExpectBad("--model 7B --strategy ZeRO9", "--strategy: ");
-  ExpectBad("--model 7B --precision FP8", "--precision: 'FP8' is neither BF16 nor FP32");
-  ExpectBad("--model 7B --per-node 0", "--per-node: 0 is not at least 1");
+  ExpectBad("--model 7B --precision FP8", "--precision: 'FP8' is not known; give BF16 or FP32");
+  ExpectBad("--model 7B --optimizer Lion", "--optimizer: 'Lion' is not known; give AdamW, AdamW8bit, Adafactor or SGD");
+  ExpectBad("--model 7B --adapter DoRA", "--adapter: 'DoRA' is not known; give None, LoRA or QLoRA");
+  ExpectBad("--model 7B --adapter-rank 8", "--adapter-rank needs --adapter LoRA or --adapter QLoRA");
+  ExpectBad("--model 7B --adapter LoRA --adapter-rank 0", "--adapter-rank: '0' is not a whole number of at least 1");
+  ExpectBad("--model 7B --offload Disk", "--offload: 'Disk' is not known; give None, CPU or NVMe");
+  ExpectBad("--model 7B --goal Best", "--goal: 'Best' is not known; give Cheapest or Fastest");
+  ExpectBad("--model 7B --per-node 0", "--per-node: '0' is not a whole number of at least 1");
+  ExpectBad("--model 7B --sequence 0", "--sequence: '0' is not a whole number of at least 1");
+  ExpectBad("--model 7B --batch 1.5", "--batch: '1.5' is not a whole number of at least 1");
+  ExpectBad("--model 7B --micro-batch=-1", "--micro-batch: '-1' is not a whole number of at least 0");
+  ExpectBad("--model 7B --tensor-parallel 0", "--tensor-parallel: '0' is not a whole number of at least 1");
+}
+
+TEST(PlanCommand, BadHoursAndMoneyAreOneLine) {
+  ExpectBad("--model 7B --price 255",
+            "--price gives a cost only together with --single-gpu-hours, --tokens or --steps");
+  for (const char* price : {"cheap", "nan", "NaN", "inf", "-inf", "-1", "1e999", "", "H100-SXM=", "H100-SXM=nan"}) {
+    ExpectBad(std::string("--model 7B --tokens 1T --price=") + price, "--price: '");
+  }
+  ExpectBad("--model 7B --tokens 1T --price =3", "names no product before '='");
+  ExpectBad("--model 7B --tokens 1T --price H100-SMX=3", "--price: 'H100-SMX' is no known GPU product");
+  ExpectBad("--model 7B --tokens lots", "--tokens: 'lots' is not a number of tokens");
+  ExpectBad("--model 7B --tokens 1T --steps 5", "give only one of --tokens and --steps");
+  for (const char* hours : {"0", "-3", "nan", "inf", "soon"}) {
+    ExpectBad(std::string("--model 7B --single-gpu-hours=") + hours,
+              "--single-gpu-hours: '" + std::string(hours) + "' is not a number of hours above 0");
+    ExpectBad(std::string("--model 7B --tokens 1T --max-hours=") + hours, "--max-hours: '" + std::string(hours) + "'");
+  }
+  ExpectBad("--model 7B --max-hours 5", "--max-hours needs --single-gpu-hours, --tokens or --steps");
+  ExpectBad("--model 7B --max-cost 5", "--max-cost needs --single-gpu-hours, --tokens or --steps, and --price");
+}
+
+TEST(PlanCommand, BadFilesAreOneLine) {
   ExpectBad("--config /nowhere/config.json", "/nowhere/config.json: no such file", kExitNotFound);
   ExpectBad("--job /nowhere/job.yaml", "/nowhere/job.yaml: no such file", kExitNotFound);
+  ExpectBad("--model 7B --catalogue /nowhere/gpus.yaml", "/nowhere/gpus.yaml: no such file", kExitNotFound);
   const TemporaryFile text("not.json", "layers: 6");
   ExpectBad("--config " + text.path(), "not JSON");
   const TemporaryFile other("pod.yaml", "kind: Pod\nmetadata: {name: x}\n");
