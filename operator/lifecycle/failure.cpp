@@ -25,8 +25,9 @@ constexpr std::array kRules = {
     ClassRule{"Preempted", 80, Budget::kFree, false},
     ClassRule{contract::failure_class::kOutOfMemory, 70, Budget::kUser, false},
     ClassRule{contract::failure_class::kStorage, 60, Budget::kInfrastructure, true},
+    ClassRule{"Fenced", 57, Budget::kInfrastructure,
+              false},  // a rank that knows by whom tells more than one that does not
     ClassRule{contract::failure_class::kConfiguration, 55, Budget::kNever, false},
-    ClassRule{"Fenced", 55, Budget::kInfrastructure, false},
     ClassRule{"NonFinite", 55, Budget::kNever, false},
     ClassRule{"BadImage", 55, Budget::kNever, false},
     ClassRule{contract::failure_class::kKilled, 50, Budget::kInfrastructure, true},

@@ -856,9 +856,12 @@ std::string FencedBy(const std::string& owner, int exit_code = 9) {
 
 TEST(Fence, OfANewerAttemptOfTheSameJobLeadsToOneAboveIt) {
   Scenario s;
+  s.in.job.spec.gpus.count = 4;
   s.Start();
   s.Exit(0, 9);
-  s.in.pods[0].termination_message =
+  s.in.pods[0].termination_message = FencedBy("is not that of this attempt");
+  s.Exit(1, 9);
+  s.in.pods[1].termination_message =
       FencedBy("belongs to attempt 5 (round 0) of this job; attempt 1 (round 0) is older and must stop");
   s.Step();
   EXPECT_EQ(s.Phase(), "Recovering");
