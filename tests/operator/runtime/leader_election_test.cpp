@@ -165,7 +165,9 @@ TEST_F(LeaderElectionTest, AnotherDurationInTheRecordIsRespected) {
 TEST_F(LeaderElectionTest, ADurationThatNobodyMeansIsWaitedForNoLongerThanTenOfOurs) {
   for (const int64_t says : {int64_t{150}, int64_t{151}, int64_t{86'400'000}, std::numeric_limits<int64_t>::max()}) {
     const cluster::ObjectKey key{"system", "operator"};
-    if (cluster_.Get(Kind::kLease, key)) ASSERT_TRUE(cluster_.Delete(Kind::kLease, key, {}).has_value());
+    if (cluster_.Get(Kind::kLease, key)) {
+      ASSERT_TRUE(cluster_.Delete(Kind::kLease, key, {}).has_value());
+    }
     const json lease = {{"metadata", {{"namespace", "system"}, {"name", "operator"}}},
                         {"spec", {{"holderIdentity", "gone"}, {"leaseDurationSeconds", says}}}};
     ASSERT_TRUE(cluster_.Create(Kind::kLease, lease).has_value());
@@ -194,7 +196,9 @@ TEST_F(LeaderElectionTest, ADurationThatNobodyMeansIsWaitedForNoLongerThanTenOfO
 TEST_F(LeaderElectionTest, ANegativeOrWrittenOutDurationCountsAsOurs) {
   for (const json& says : {json(-5), json("1000")}) {
     const cluster::ObjectKey key{"system", "operator"};
-    if (cluster_.Get(Kind::kLease, key)) ASSERT_TRUE(cluster_.Delete(Kind::kLease, key, {}).has_value());
+    if (cluster_.Get(Kind::kLease, key)) {
+      ASSERT_TRUE(cluster_.Delete(Kind::kLease, key, {}).has_value());
+    }
     const json lease = {{"metadata", {{"namespace", "system"}, {"name", "operator"}}},
                         {"spec", {{"holderIdentity", "gone"}, {"leaseDurationSeconds", says}}}};
     ASSERT_TRUE(cluster_.Create(Kind::kLease, lease).has_value());
