@@ -808,8 +808,10 @@ TEST(Staleness, AStatusBehindItsPodsTakesTheirAttemptOver) {
     EXPECT_TRUE(d.requeue_after);
     s.in.job.status = d.status;
     s.Steps();
-    if (!ended) EXPECT_TRUE(s.in.pods[0].deleting) << "the next attempt waits for its end";
-    if (!ended) EXPECT_EQ(s.status().attempt, 7);
+    if (!ended) {
+      EXPECT_TRUE(s.in.pods[0].deleting);
+      EXPECT_EQ(s.status().attempt, 7) << "the next attempt waits for its end";
+    }
     s.Reap();
     s.Start();
     EXPECT_EQ(s.status().attempt, 8);
