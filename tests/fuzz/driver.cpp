@@ -1,8 +1,12 @@
 // Runs a fuzz target without libFuzzer: on every file of a corpus, then on random changes of them. A pass is quick
 // enough for every test run, and the same for the same seed.
 //   count_fuzz CORPUS [CHANGES]          CHANGES: 10,000 unless given
-// TRAINYARD_SEED fixes the seed, which is printed. The input under way is kept in PROGRAM.last: where the target dies,
-// that file is what it died of, and `PROGRAM FILE` runs it again.
+// TRAINYARD_SEED fixes the seed, which is printed. Where the target dies, PROGRAM.last is what it died of, and
+// `PROGRAM PROGRAM.last` runs that again.
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -54,13 +58,22 @@ std::string Read(const std::filesystem::path& path) {
   return text.str();
 }
 
+// What is under way, in memory that outlives the process that dies of it.
+struct UnderWay {
+  size_t size;
+  char bytes[kMostBytes];
+};
+
 class Driver {
  public:
-  Driver(std::string last, unsigned seed) : last_(std::move(last)), random_(seed) {}
+  Driver(UnderWay& under_way, unsigned seed) : under_way_(under_way), random_(seed) {}
 
   void Run(const std::string& input) {
-    std::ofstream(last_, std::ios::binary | std::ios::trunc) << input;
-    LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(input.data()), input.size());
+    under_way_.size = std::min(input.size(), sizeof(under_way_.bytes));
+    input.copy(under_way_.bytes, under_way_.size);
+    // A copy of just its size, so that a sanitizer sees whoever reads beyond.
+    const std::vector<uint8_t> bytes(input.begin(), input.begin() + static_cast<std::ptrdiff_t>(under_way_.size));
+    LLVMFuzzerTestOneInput(bytes.data(), bytes.size());
   }
 
   std::string Changed(const std::vector<std::string>& corpus) {
@@ -112,7 +125,7 @@ class Driver {
     text.replace(begin, end - begin, other);
   }
 
-  const std::string last_;
+  UnderWay& under_way_;
   std::mt19937_64 random_;
 };
 
@@ -123,9 +136,10 @@ int Main(int argc, char** argv) {
   }
   const char* fixed = std::getenv("TRAINYARD_SEED");
   const unsigned seed = fixed != nullptr ? static_cast<unsigned>(std::atoll(fixed)) : std::random_device{}();
-  const long changes = argc == 3 ? std::atol(argv[2]) : 10'000;
   std::vector<std::filesystem::path> paths;
-  if (std::filesystem::is_directory(argv[1])) {
+  const bool directory = std::filesystem::is_directory(argv[1]);
+  const long changes = !directory ? 0 : argc == 3 ? std::atol(argv[2]) : 10'000;
+  if (directory) {
     for (const auto& entry : std::filesystem::directory_iterator(argv[1])) paths.push_back(entry.path());
   } else {
     paths.push_back(argv[1]);
@@ -139,10 +153,29 @@ int Main(int argc, char** argv) {
   }
   std::printf("seed %u (TRAINYARD_SEED=%u runs the same changes)\n", seed, seed);
   std::fflush(stdout);
-  Driver driver(std::string(argv[0]) + ".last", seed);
-  for (const std::string& input : corpus) driver.Run(input);
-  if (std::filesystem::is_directory(argv[1])) {
+  void* shared = mmap(nullptr, sizeof(UnderWay), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (shared == MAP_FAILED) {
+    std::perror("mmap");
+    return 2;
+  }
+  UnderWay& under_way = *static_cast<UnderWay*>(shared);
+  const pid_t child = fork();
+  if (child < 0) {
+    std::perror("fork");
+    return 2;
+  }
+  if (child == 0) {
+    Driver driver(under_way, seed);
+    for (const std::string& input : corpus) driver.Run(input);
     for (long i = 0; i < changes; ++i) driver.Run(driver.Changed(corpus));
+    return 0;
+  }
+  int status = 0;
+  if (waitpid(child, &status, 0) != child || status != 0) {
+    const std::string last = std::string(argv[0]) + ".last";
+    std::ofstream(last, std::ios::binary) << std::string_view(under_way.bytes, under_way.size);
+    std::fprintf(stderr, "%s: what it died of is in %s\n", argv[0], last.c_str());
+    return 1;
   }
   std::printf("%zu files, %ld changes: no promise broken\n", corpus.size(), changes);
   return 0;
