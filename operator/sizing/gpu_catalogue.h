@@ -103,10 +103,6 @@ inline const Catalogue& OrDefault(const std::shared_ptr<const Catalogue>& given)
   return given != nullptr ? *given : *Catalogue::Default();
 }
 
-// Of the compiled-in catalogue.
-inline const GpuProduct* FindProduct(std::string_view name) { return Catalogue::Default()->Find(name); }
-inline Result<const GpuProduct*> RequireProduct(std::string_view name) { return Catalogue::Default()->Require(name); }
-
 // What a link moves, in GB/s. Never divide a figure of one column by one of the other.
 struct LinkRate {
   std::string name;  // "NVLink 4, NVSwitch", "PCIe 5 x16", "network"
