@@ -52,7 +52,13 @@ std::string Reach(const Trial& trial) {
   return Times(static_cast<double>(trial.gpus) * trial.planned) + " one GPU at " + Percent(trial.planned);
 }
 
-// "Two are the easiest to debug: 1.8x one GPU at 90 %, 12.3 GiB of 75.7 GiB to spare."
+// The method that leaves most room on a size.
+Trial Thriftiest(Evaluator& evaluator, const Trial& trial) {
+  const std::vector<Trial> all = evaluator.All(*trial.candidate, trial.gpus);
+  return *std::min_element(all.begin(), all.end(), [](const Trial& a, const Trial& b) { return a.bytes < b.bytes; });
+}
+
+// "Two GPUs are the easiest to debug: 1.8x one GPU at 90 %, 12.3 GiB per GPU to spare."
 void AdviseOnSize(Evaluator& evaluator, const Candidate& candidate, int64_t n, std::vector<std::string>& out) {
   const Trial* trial = evaluator.Best(candidate, n);
   if (trial == nullptr || n > candidate.gpus_per_node) return;
@@ -63,14 +69,14 @@ void AdviseOnSize(Evaluator& evaluator, const Candidate& candidate, int64_t n, s
     return;
   }
   const std::string spare = Gib(candidate.capacity - trial->bytes) + " per GPU to spare";
-  const int64_t micro = LargestMicroBatch(evaluator, *trial);
-  const int64_t longest = LongestSequence(evaluator, *trial);
   if (n == 2) {
     out.push_back("Two GPUs are the easiest to debug: " + Reach(*trial) + ", " + spare + ".");
   } else if (n == 4) {
-    out.push_back("Four GPUs leave room for batch and sequence: " + Reach(*trial) + ", " + spare +
-                  ", micro batch up to " + std::to_string(micro) + " or sequences up to " + std::to_string(longest) +
-                  ".");
+    const Trial roomy = Thriftiest(evaluator, *trial);
+    out.push_back("Four GPUs leave room for batch and sequence: " + Reach(*trial) + ", " + spare + "; " +
+                  NameOf(evaluator.MethodOf(roomy)) + " takes micro batches up to " +
+                  std::to_string(LargestMicroBatch(evaluator, roomy)) + ", or sequences up to " +
+                  std::to_string(LongestSequence(evaluator, roomy)) + ".");
   } else if (candidate.product->HasNvlinkInNode()) {
     out.push_back("Eight GPUs suit one server whose " + Links(*candidate.product) +
                   " joins them all: " + Reach(*trial) + ", " + spare + ".");
