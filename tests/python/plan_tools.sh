@@ -6,7 +6,7 @@
 set -euo pipefail
 cache=${TRAINYARD_CACHE:-$HOME/.cache/trainyard}
 env="$cache/plan-tools"
-packages=(pyyaml==6.0.2 packaging==25.0 pydantic==2.11.7 hjson==3.1.0)
+packages=(numpy==2.2.6 pyyaml==6.0.2 packaging==25.0 pydantic==2.11.7 hjson==3.1.0)
 accelerate=accelerate==1.10.1
 deepspeed=deepspeed==0.19.8
 wanted="${packages[*]} $accelerate $deepspeed"

@@ -95,8 +95,8 @@ std::string Activations(const Plan& plan, const PlanOption& o) {
 }
 
 std::string Logits(const Plan& plan, const PlanOption& o) {
-  return std::to_string(o.micro_batch * plan.request.sequence_length) + " tokens x " +
-         std::to_string(plan.shape.vocab) + " words" +
+  return std::to_string(o.micro_batch * plan.request.sequence_length) + " tokens x a vocabulary of " +
+         std::to_string(plan.shape.vocab) +
          (plan.request.bundled_trainer ? ", in chunks" : ", and their softmax and gradient");
 }
 

@@ -166,16 +166,18 @@ std::vector<Section> Sections(const Plan& plan, const RenderOptions& options) {
     const PlanOption& o = plan.options[*plan.chosen];
     choice.lines.insert(choice.lines.begin(), "Chosen: " + SizeName(o) + ", " + o.why + ".");
   } else if (!plan.not_chosen.empty()) {
-    choice.lines.insert(choice.lines.begin(), "Nothing chosen: " + plan.not_chosen);
+    choice.lines.insert(choice.lines.begin(), "Nothing chosen: " + plan.not_chosen + ".");
   }
   if (plan.range) {
-    choice.lines.push_back("Range: " + std::to_string(plan.range->minimum) + " to " +
-                           std::to_string(plan.range->maximum) + " x " + plan.range->product + " (fewer do not fit; " +
-                           plan.range->why_maximum + ").");
+    const sizing::PlanRange& r = *plan.range;
+    choice.lines.push_back("Range: " + std::to_string(r.minimum) + " to " + std::to_string(r.maximum) + " x " +
+                           r.product + (r.minimum > 1 ? ". Fewer do not fit; upper end: " : ". Upper end: ") +
+                           r.why_maximum + ".");
   }
+  if (plan.ways_out) choice.lines.push_back(plan.ways_out->too_big + ".");
   sections.push_back(std::move(choice));
   if (plan.ways_out) {
-    Section out{"WAYS OUT", {plan.ways_out->too_big}};
+    Section out{"WAYS OUT", {}};
     const bool whole = plan.request.round_hours;
     for (const auto& way : plan.ways_out->ways) {
       const PlanOption& o = way.option;
