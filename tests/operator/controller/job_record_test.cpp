@@ -47,6 +47,13 @@ TEST(JobRecord, PoisonOfAnyKindBecomesARecordWithAProblem) {
 TEST(JobRecord, AStatusThatCannotBeReadIsToldApartFromASpec) {
   const json good = {{"model", {{"parameters", "125M"}}}, {"gpus", {{"count", 1}}}};
   const json bad = {{"x", 1}};
+  const auto job = [](const json& spec, const json& status) {
+    return json{{"apiVersion", api::kApiVersion},
+                {"kind", api::kKind},
+                {"metadata", {{"name", "a"}, {"uid", "u"}}},
+                {"spec", spec},
+                {"status", status}};
+  };
   const std::vector<std::pair<json, std::string>> statuses = {
       {5, "status"},
       {{{"phase", "Hibernating"}, {"attempt", 7}}, "status.phase"},
@@ -56,16 +63,14 @@ TEST(JobRecord, AStatusThatCannotBeReadIsToldApartFromASpec) {
   };
   for (const auto& [status, field] : statuses) {
     for (const json& spec : {good, bad}) {
-      const JobRecord record =
-          MakeJobRecord({{"metadata", {{"name", "a"}, {"uid", "u"}}}, {"spec", spec}, {"status", status}});
+      const JobRecord record = MakeJobRecord(job(spec, status));
       EXPECT_THAT(record.status_problem, testing::HasSubstr(field)) << status;
       EXPECT_EQ(record.problem.empty(), spec == good) << record.problem;
       EXPECT_EQ(record.problem.find("status"), std::string::npos) << record.problem;
       EXPECT_TRUE(record.bookings.empty());
     }
   }
-  const JobRecord readable = MakeJobRecord(
-      {{"metadata", {{"name", "a"}, {"uid", "u"}}}, {"spec", bad}, {"status", {{"phase", "Running"}, {"attempt", 7}}}});
+  const JobRecord readable = MakeJobRecord(job(bad, {{"phase", "Running"}, {"attempt", 7}}));
   EXPECT_EQ(readable.status_problem, "");
   EXPECT_NE(readable.problem, "");
   EXPECT_EQ(StatusOfProblem(readable, TimePoint()).attempt, 7) << "what it says is kept";
