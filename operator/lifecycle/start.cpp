@@ -123,7 +123,11 @@ void ReportRunning(Context& c) {
   if (c.Condition(kReady, true, "Running", attempt + " runs on " + what)) {
     c.Say("Normal", "Running", attempt + " runs on " + what);
   }
-  c.SetPhase(api::Phase::kRunning, Doing(c, what) + (c.note.empty() ? "" : "; " + c.note));
+  std::string reason = Doing(c, what) + (c.note.empty() ? "" : "; " + c.note);
+  if (!c.in.service_exists && !c.in.refused.empty()) {
+    reason += "; its Service is gone and cannot be made again: " + OneLine(c.in.refused, kRefusalText);
+  }
+  c.SetPhase(api::Phase::kRunning, reason);
   c.Requeue(c.opt.progress_interval);  // progress is not watched: someone has to look
 }
 

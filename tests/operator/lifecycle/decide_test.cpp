@@ -750,6 +750,21 @@ TEST(Service, ComesBackWheneverALiveAttemptHasNone) {
   EXPECT_EQ(Scenario::Count(s.Step(), Action::Kind::kCreateService), 0) << "an attempt that stops needs none";
 }
 
+TEST(Service, OneThatCannotBeMadeAgainIsTold) {
+  Scenario s;
+  s.Start();
+  const std::string before = s.status().reason;
+  s.in.service_exists = false;
+  s.in.refused = "the API server refuses it: services \"tj-tiny\" is forbidden: exceeded quota: services";
+  Decision d = s.Step();
+  EXPECT_EQ(d.status.reason, before + "; its Service is gone and cannot be made again: " + s.in.refused);
+  EXPECT_EQ(s.Phase(), "Running");
+  EXPECT_EQ(Scenario::Count(d, Action::Kind::kCreateService), 1);
+  s.in.refused.clear();
+  s.Step();
+  EXPECT_EQ(s.status().reason, before);
+}
+
 TEST(Service, AMissingOneDoesNotHoldTheGatesUp) {
   Scenario s;
   s.Step();
