@@ -280,10 +280,15 @@ TEST_F(ControllerTest, AServiceThatIsDeletedComesBackAtOnce) {
 
 TEST_F(ControllerTest, AStopThatWasTooShortIsTold) {
   StartCluster(1, 1);
-  json job = Job("a", 1, "trap '' TERM; while :; do sleep 0.05; done");
+  const std::string path = (directory_ / "deaf").string();
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  std::fstream pipe(path, std::ios::in | std::ios::out);
+  json job = Job("a", 1, "trap '' TERM; echo deaf > " + path + "; while :; do sleep 0.05; done");
   job["spec"]["recovery"]["maxGraceSeconds"] = 1;
   Create(job);
   AwaitPhase("a", "Running");
+  std::string word;
+  ASSERT_TRUE(pipe >> word);
   Patch("a", {{"suspend", true}});
   const json suspended = AwaitPhase("a", "Suspended");
   EXPECT_THAT(suspended["status"]["reason"].get<std::string>(),

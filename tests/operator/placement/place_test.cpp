@@ -119,7 +119,7 @@ TEST(Place, ChecksWhatPodsAskForBesideGpus) {
   Yard yard = Racks({small});
   GangRequest request = Want(4, 4);
   request.pod_resources = {{"cpu", 4000}};
-  EXPECT_THAT(WhyNot(yard, request), HasSubstr("1 node with enough GPUs lack cpu"));
+  EXPECT_THAT(WhyNot(yard, request), HasSubstr("1 node with enough GPUs lacks cpu"));
   request.pod_resources = {{"cpu", 2000}};
   EXPECT_TRUE(Place(yard, request));
 }
