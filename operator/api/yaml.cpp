@@ -212,6 +212,14 @@ bool IsUtf8(std::string_view text) {
   }
 }
 
+// The parser quotes single bytes of what it read: they may be a line break, or part of a character.
+std::string OneLine(std::string text) {
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) >= 0x7f) c = '?';
+  }
+  return text;
+}
+
 // ---- writing ---------------------------------------------------------------------------------------------------
 
 // True where every reader of YAML 1.1 or 1.2 takes the plain text for this string.
@@ -308,9 +316,9 @@ Result<std::vector<json>> LoadYaml(std::string_view text, std::string_view sourc
   } catch (const Problem& problem) {
     return fail(problem.mark, problem.message);
   } catch (const YAML::Exception& e) {
-    return fail(e.mark, "not YAML: " + e.msg);
+    return fail(e.mark, "not YAML: " + OneLine(e.msg));
   } catch (const std::exception& e) {
-    return fail(YAML::Mark::null_mark(), std::string("not YAML: ") + e.what());
+    return fail(YAML::Mark::null_mark(), "not YAML: " + OneLine(e.what()));
   }
 }
 
