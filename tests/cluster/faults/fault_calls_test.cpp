@@ -90,12 +90,13 @@ TEST_F(FaultCalls, Forbidden403ByQuota) {
   AwaitWatching();
   Submit("a");
   const json told = AwaitJob("a", [](const json& job) {
-    return job.value("/status/reason"_json_pointer, "").find("exceeded quota: one") != std::string::npos;
+    return job.is_object() &&
+           job.value("/status/reason"_json_pointer, "").find("exceeded quota: one") != std::string::npos;
   });
   EXPECT_EQ(PhaseOf(told), "Placing");
   EXPECT_FALSE(told["status"].contains("excludedNodes")) << told["status"];
   // It holds no GPU while it waits: all of them go to another job at once.
-  AwaitJob("a", [](const json& job) { return !job["status"].contains("placement"); });
+  AwaitJob("a", [](const json& job) { return !job.contains("/status/placement"_json_pointer); });
   EXPECT_LE(CallsWithin(Milliseconds(3'000), second), 4u);
   proxy_->Remove("quota");
   ExpectRunsAfterRefusals("a");
