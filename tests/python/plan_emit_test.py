@@ -22,7 +22,8 @@ PLAN, DEEPSPEED, LIBTORCH = sys.argv[1:4]
 
 # Files of DeepSpeed that read configurations; the rest of the package, which wants PyTorch, is stood in for.
 READERS = {"deepspeed.runtime." + name for name in (
-    "config", "config_utils", "constants", "precision_config", "zero.config", "zero.offload_config",
+    "config", "config_utils", "constants", "precision_config", "zero.config", "zero.leaf_module_config",
+    "zero.offload_config",
     "zenflow.zenflow_config")}
 
 

@@ -114,8 +114,8 @@ OptionTable Options(const Plan& plan, const RenderOptions& options) {
 
 // What the marks and columns mean, as far as they occur.
 std::string Legend(const Plan& plan) {
-  std::string out;
-  auto add = [&](const std::string& text) { out += (out.empty() ? "" : ", ") + text; };
+  std::string out = "Key: ";
+  auto add = [&](const std::string& text) { out += (out.back() == ' ' ? "" : ", ") + text; };
   if (plan.chosen) add("* chosen");
   if (Any(plan, IsTight)) add("~ fits with less than 10 % to spare");
   if (Any(plan, [](const PlanOption& o) { return !o.fits; })) add("! does not fit");
