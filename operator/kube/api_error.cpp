@@ -51,8 +51,8 @@ bool HasCauses(const json& status) {
 
 ErrorCode CodeOf(int status, const std::string& reason, const std::string& message, bool failed_test) {
   switch (status) {
-    case 401:
-      return ErrorCode::kPermissionDenied;
+    case 401:  // our own credentials are not taken, whatever the call asks for: a later one may have a new token
+      return ErrorCode::kUnavailable;
     case 403:
       return message.find("exceeded quota") != std::string::npos ? ErrorCode::kResourceExhausted
                                                                  : ErrorCode::kPermissionDenied;
@@ -102,7 +102,8 @@ Error ErrorOfEvent(const json& status, const std::string& what) {
   const std::string text = what + ": " + (message.empty() ? "the server reports an error without a reason" : message) +
                            (code == 0 ? "" : " (code " + std::to_string(code) + ")");
   if (code == 410 || reason == "Expired" || reason == "Gone") return {ErrorCode::kGone, text};
-  if (code == 401 || code == 403) return {ErrorCode::kPermissionDenied, text};
+  if (code == 401) return {ErrorCode::kUnavailable, text};
+  if (code == 403) return {ErrorCode::kPermissionDenied, text};
   return {ErrorCode::kInternal, text};
 }
 

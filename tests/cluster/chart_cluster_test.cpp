@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -170,18 +171,22 @@ void ChartOnCluster::LiveAJobsLife(const std::string& ns, ChartOperator& process
   // Somebody's Service stands where the job's has to go: read, left alone, and made when it is gone.
   Kubectl({"-n", ns, "create", "service", "clusterip", "tj-life", "--tcp=80"});
   Apply(ns, "life", kOwnProgram);
-  ASSERT_TRUE(Await([&] { return process.Log().find("Service tj-life exists and is not") != std::string::npos; }));
+  const auto told = [&](const std::string& words) { return process.Log().find(words) != std::string::npos; };
+  ASSERT_TRUE(Await([&] { return told("the job needs the name of Service " + ns + "/tj-life"); }));
   Kubectl({"-n", ns, "delete", "service", "tj-life"});
-  ASSERT_NO_FATAL_FAILURE(AwaitState(ns, "life", "Running/1"));
+  // Each try that was refused was an attempt.
+  ASSERT_TRUE(Await([&] { return State(ns, "life").starts_with("Running/"); }));
+  int attempt = std::stoi(State(ns, "life").substr(std::strlen("Running/")));
+  const auto state = [&](const std::string& phase) { return phase + "/" + std::to_string(attempt); };
 
   Kubectl({"-n", ns, "scale", "tj/life", "--replicas=2"});
-  ASSERT_NO_FATAL_FAILURE(AwaitState(ns, "life", "Running/2"));
+  ASSERT_NO_FATAL_FAILURE(AwaitState(ns, "life", "Running/" + std::to_string(++attempt)));
   Kubectl({"-n", ns, "scale", "tj/life", "--replicas=4"});
-  ASSERT_NO_FATAL_FAILURE(AwaitState(ns, "life", "Running/3"));
+  ASSERT_NO_FATAL_FAILURE(AwaitState(ns, "life", "Running/" + std::to_string(++attempt)));
 
   // One of two pods fails: the other is deleted, the failed one kept for its log, then swept.
   Exit(ns, Pods(ns, "life").at(0), 1);
-  ASSERT_NO_FATAL_FAILURE(AwaitState(ns, "life", "Running/4"));
+  ASSERT_NO_FATAL_FAILURE(AwaitState(ns, "life", "Running/" + std::to_string(++attempt)));
 
   // The same event again and again becomes a patch of the first one.
   for (int i = 0; i < 2; ++i) {
@@ -198,17 +203,17 @@ void ChartOnCluster::LiveAJobsLife(const std::string& ns, ChartOperator& process
 
   // Somebody's pod stands where one of the next attempt has to go.
   std::string squatter = Pods(ns, "life").back();
-  squatter = std::regex_replace(squatter, std::regex("-4-([0-9]+)$"), "-5-0");
+  squatter = std::regex_replace(squatter, std::regex("-[0-9]+-[0-9]+$"), "-" + std::to_string(attempt + 1) + "-0");
   Change(ns, "life", {{"suspend", true}});
-  ASSERT_NO_FATAL_FAILURE(AwaitState(ns, "life", "Suspended/4"));
+  ASSERT_NO_FATAL_FAILURE(AwaitState(ns, "life", state("Suspended")));
   Kubectl({"-n", ns, "run", squatter, "--image=me/other:1"});
   Change(ns, "life", {{"suspend", false}});
-  ASSERT_TRUE(Await([&] { return process.Log().find("Pod " + squatter + " exists and is not") != std::string::npos; }));
+  ASSERT_TRUE(Await([&] { return told("the job needs the name of Pod " + ns + "/" + squatter); }));
   Kubectl({"-n", ns, "delete", "pod", squatter, "--force", "--grace-period=0"});
-  ASSERT_NO_FATAL_FAILURE(AwaitState(ns, "life", "Running/5"));
+  ASSERT_NO_FATAL_FAILURE(AwaitState(ns, "life", "Running/" + std::to_string(attempt += 2)));
 
   for (const std::string& pod : Pods(ns, "life")) Exit(ns, pod, 0);
-  ASSERT_NO_FATAL_FAILURE(AwaitState(ns, "life", "Succeeded/5"));
+  ASSERT_NO_FATAL_FAILURE(AwaitState(ns, "life", state("Succeeded")));
   ASSERT_TRUE(Await([&] { return plane_->Kubectl({"-n", ns, "get", "service", "tj-life"}).code != 0; }));
 }
 
@@ -338,13 +343,21 @@ TEST_F(ChartOnCluster, ApiServerAndOperatorAcceptWhatEveryValuesFileRenders) {
                                "--api-versions", "monitoring.coreos.com/v1"});
     ASSERT_EQ(rendered.code, 0) << rendered.err;
     json list = {{"apiVersion", "v1"}, {"kind", "List"}, {"items", json::array()}};
+    const std::filesystem::path catalogue = std::filesystem::path(plane_->dir()) / "catalogue.yaml";
     for (const json& document : Documents(rendered.out)) {
       if (document["kind"] == "ServiceMonitor") continue;  // a kind of the Prometheus operator's
       list["items"].push_back(document);
+      // Where the pod would have it mounted.
+      if (document["kind"] == "ConfigMap") {
+        std::ofstream(catalogue) << document.at("data").at("catalogue.yaml").get<std::string>();
+      }
       if (document["kind"] != "Deployment") continue;
       // No kubeconfig there: 1, "cannot start". Flags that it does not know would be 2.
       std::vector<std::string> argv = {TRAINYARD_BIN_DIR "/trainyard-operator", "--kubeconfig=/nowhere"};
-      for (const json& flag : document.at("/spec/template/spec/containers/0/args"_json_pointer)) argv.push_back(flag);
+      for (const json& flag : document.at("/spec/template/spec/containers/0/args"_json_pointer)) {
+        const bool is_catalogue = flag.get<std::string>().starts_with("--catalogue=");
+        argv.push_back(is_catalogue ? "--catalogue=" + catalogue.string() : flag.get<std::string>());
+      }
       const Ran ran = RunProgram(argv);
       EXPECT_EQ(ran.code, 1) << path << ": " << ran.out << ran.err;
     }

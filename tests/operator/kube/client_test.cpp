@@ -145,7 +145,7 @@ TEST_F(KubeClientTest, RefusalsHaveTheCodesThatCallersActOn) {
       {400, "BadRequest", "unknown field", ErrorCode::kInvalidArgument},
       {403, "Forbidden", "pods is forbidden: User \"x\" cannot get", ErrorCode::kPermissionDenied},
       {403, "Forbidden", "pods \"a\" is forbidden: exceeded quota: q", ErrorCode::kResourceExhausted},
-      {401, "Unauthorized", "Unauthorized", ErrorCode::kPermissionDenied},
+      {401, "Unauthorized", "Unauthorized", ErrorCode::kUnavailable},
       {429, "TooManyRequests", "later", ErrorCode::kUnavailable},
       {503, "ServiceUnavailable", "later", ErrorCode::kUnavailable},
       {504, "Timeout", "etcd", ErrorCode::kDeadlineExceeded},

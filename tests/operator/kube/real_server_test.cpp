@@ -81,7 +81,8 @@ TEST_F(RealServerTest, WithoutCredentialsTheServerRefuses) {
   auto kube = KubeCluster::Connect(stranger).value();
   const auto list = kube->List(Kind::kPod, {"default", ""});
   ASSERT_FALSE(list);
-  EXPECT_EQ(list.error().code, ErrorCode::kPermissionDenied) << list.error().message;
+  EXPECT_EQ(list.error().code, ErrorCode::kUnavailable) << list.error().message;
+  EXPECT_THAT(list.error().message, HasSubstr("HTTP 401"));
 }
 
 TEST_F(RealServerTest, AServiceAccountMayDoWhatItsRoleSays) {
