@@ -61,7 +61,7 @@ Trial Thriftiest(Evaluator& evaluator, const Trial& trial) {
 // "Two GPUs are the easiest to debug: 1.8x one GPU at 90 %, 12.3 GiB per GPU to spare."
 void AdviseOnSize(Evaluator& evaluator, const Candidate& candidate, int64_t n, std::vector<std::string>& out) {
   const Trial* trial = evaluator.Best(candidate, n);
-  if (trial == nullptr || n > candidate.gpus_per_node) return;
+  if (trial == nullptr || n > candidate.gpus_per_node || candidate.product->Simulated()) return;
   const std::string& name = candidate.product->name;
   if (!trial->fits) {
     out.push_back(Sized(n, name) + " are " + Gib(trial->bytes - candidate.capacity) + " per GPU short even with " +
@@ -125,7 +125,9 @@ std::vector<std::string> WarningsFor(const PlanRequest& request, const std::vect
   std::vector<std::string> warnings;
   std::set<std::string> products;  // one sentence for each is enough: the largest size tells most
   for (auto o = shown.rbegin(); o != shown.rend(); ++o) {
-    if (!o->fits || o->gpus < 2 || o->efficiency >= kPoorScaling || !products.insert(o->product).second) continue;
+    if (!o->fits || o->gpus < 2 || o->efficiency >= kPoorScaling || o->offload != Offload::kNone ||
+        !products.insert(o->product).second)
+      continue;
     const GpuProduct* product = request.catalogue->Find(o->product);
     const bool far = o->gpus > o->per_node;
     const std::string over = far ? "a network between nodes" : product == nullptr ? "PCIe" : Links(*product);

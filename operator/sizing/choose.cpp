@@ -65,6 +65,9 @@ std::optional<double> PriceOf(const PlanRequest& request, const GpuProduct& prod
   return product.price_per_hour;
 }
 
+// FP32 matrix products run on the tensor cores as TF32, at half the rate of BF16 on every product of the catalogue.
+double PeakShare(api::Precision precision) { return precision == api::Precision::kFp32 ? 0.5 : 1; }
+
 MemoryInput PreparedInput(const PlanRequest& request, Machine machine) {
   MemoryInput in;
   in.shape = request.shape;
@@ -110,6 +113,9 @@ Evaluator::Evaluator(const PlanRequest& request, const std::vector<Candidate>& c
   prices_known_ =
       std::any_of(candidates.begin(), candidates.end(), [](const Candidate& c) { return c.price.has_value(); });
   active_parameters_ = static_cast<double>(ActiveParameters(request.shape));
+  attention_flops_ =
+      AttentionFlops(static_cast<double>(request.shape.layers), static_cast<double>(request.sequence_length),
+                     static_cast<double>(request.shape.AttentionWidth()));
   if (request.adapter.type != AdapterType::kNone) {
     trained_parameters_ =
         gpu_.sums->trained_block * static_cast<double>(request.shape.layers) + gpu_.sums->trained_root;
@@ -162,6 +168,7 @@ StepTraffic Evaluator::TrafficOf(const Method& method, const Trial& trial) {
   s.strategy = method.strategy;
   s.parameters = static_cast<double>(request_.shape.parameters);
   s.active_parameters = active_parameters_;
+  s.attention_flops = attention_flops_;
   s.trained_parameters = trained_parameters_;
   s.layers = std::max<int64_t>(1, request_.shape.layers);
   s.hidden = static_cast<double>(request_.shape.hidden);
@@ -172,8 +179,9 @@ StepTraffic Evaluator::TrafficOf(const Method& method, const Trial& trial) {
   s.pipeline_parallel = request_.pipeline_parallel;
   s.shard_ranks = method.hybrid ? method.shard_ranks : 0;
   s.gpus_per_domain = trial.per_node;
-  s.peak_flops = product.bf16_tflops * 1e12;
-  s.mfu = s.peak_flops > 0 ? MfuAt(SustainedFlops(product) / s.peak_flops, s.tokens) : 0;
+  const double peak = product.bf16_tflops * 1e12;
+  s.peak_flops = peak * PeakShare(request_.precision);
+  s.mfu = peak > 0 ? MfuAt(SustainedFlops(product) / peak, s.tokens) : 0;
   s.recompute = Recomputed(method.checkpointing);
   s.used = trial.batch.Used();
   s.parameter_bytes = RecipeOf(request_.precision).compute;
@@ -221,9 +229,10 @@ double Evaluator::LeastPace(const Candidate& candidate, const Size& size, int64_
   StepTraffic s;
   s.parameters = static_cast<double>(request_.shape.parameters);
   s.active_parameters = active_parameters_;
+  s.attention_flops = attention_flops_;
   s.trained_parameters = trained_parameters_;
   s.tokens = static_cast<double>(request_.sequence_length);
-  s.peak_flops = peak;
+  s.peak_flops = peak * PeakShare(request_.precision);
   s.mfu = MfuAt(SustainedFlops(*candidate.product) / peak, static_cast<double>(size.micro_batches.back()) * s.tokens);
   s.recompute = Recomputed(size.methods[method].checkpointing);
   return Correction() * ComputeSeconds(s) / (static_cast<double>(gpus) * CeilingEfficiency(gpus));

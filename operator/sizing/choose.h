@@ -118,6 +118,7 @@ class Evaluator {
   const std::vector<Candidate>& candidates_;
   bool prices_known_ = false;
   double active_parameters_ = 0;
+  double attention_flops_ = 0;
   double trained_parameters_ = 0;  // 0: all
   MemoryInput gpu_, cpu_;          // of the two kinds of machine
   std::unordered_map<uint64_t, Size> sizes_;

@@ -28,10 +28,11 @@ PerGpuBytes Estimate(const MemoryInput& asked, int64_t capacity_bytes) {
   out.activations = whole(by.activations * ActivationBytes(in));
   out.logits = whole(by.activations * LogitBytes(in));
   out.buffers = whole(by.buffers * BufferBytes(in));
+  const bool alone = in.ranks * in.tensor_parallel * in.pipeline_parallel <= 1;
   const int64_t tensors =
       out.weights + out.gradients + out.master + out.optimizer + out.activations + out.logits + out.buffers;
   out.overhead = whole(by.overhead * ((in.engine.fragmentation - 1) * static_cast<double>(tensors) +
-                                      in.engine.context_bytes + (in.ranks > 1 ? in.engine.communicator_bytes : 0)));
+                                      in.engine.context_bytes + (alone ? 0 : in.engine.communicator_bytes)));
   out.total = tensors + out.overhead;
   out.capacity = capacity_bytes;
   return out;

@@ -58,9 +58,10 @@ OffloadSeconds OffloadSlowdown(const MemoryInput& in, const OffloadRates& rates,
   OffloadSeconds seconds;
   if (in.offload == Offload::kNone) return seconds;
   const double trained = TrainedElements(in, StageOf(in) >= 1 ? in.ShardRanks() : 1);
+  const double gradients = TrainedElements(in, StageOf(in) >= 2 ? in.ShardRanks() : 1);
   const double micro_batches = static_cast<double>(std::max<int64_t>(1, accumulation));
   const StateBytes off = StateOffGpu(in);
-  double moved = in.recipe.compute * trained * (micro_batches + 1);  // gradients of each micro batch, weights once
+  double moved = in.recipe.compute * (gradients * micro_batches + trained);  // weights come once
   // Weights that live on the host come for the forward and for the backward pass of each micro batch.
   if (in.offload_parameters) moved += 2 * micro_batches * off.weights;
   seconds.transfer = moved / rates.pcie;

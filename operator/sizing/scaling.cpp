@@ -67,9 +67,12 @@ double MfuAt(double mfu, double tokens) {
 double ComputeSeconds(const StepTraffic& s) {
   const double met = s.active_parameters > 0 ? s.active_parameters : s.parameters;
   const double backward = s.trained_parameters > 0 ? 2 : 4;
-  const double arithmetic = (2 * (1 + s.recompute) + backward) * met * OwnShare(s);
+  const double arithmetic =
+      ((2 * (1 + s.recompute) + backward) * met + (1 + s.recompute + 2) * s.attention_flops) * OwnShare(s);
   return arithmetic * s.tokens * static_cast<double>(s.accumulation) / (s.peak_flops * s.mfu);
 }
+
+double AttentionFlops(double layers, double sequence, double width) { return 4 * layers * sequence * width; }
 
 double CommunicationSeconds(const StepTraffic& s) {
   const double ranks = DataRanks(s);

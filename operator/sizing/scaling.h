@@ -29,6 +29,7 @@ struct StepTraffic {
   double parameters = 0;
   double active_parameters = 0;   // that one token meets (mixture of experts); 0: all
   double trained_parameters = 0;  // adapters on a frozen base; 0: all
+  double attention_flops = 0;     // scores and values, of one token's forward pass through all layers; 0: left out
   int64_t layers = 1;
   double hidden = 0;         // of a hidden state; only tensor and pipeline parallelism send those
   double tokens = 0;         // tau
@@ -52,9 +53,12 @@ struct StepTraffic {
 };
 
 // Seconds of one step on one GPU, nothing but arithmetic: 6 P tau a / (F m), with 8 for 6 under full recomputation
-// (2 P for each forward pass, 4 P backward), and 2 P backward where the weights are frozen. Narayanan et al., 2021,
-// appendix, without the attention term.
+// (2 P for each forward pass, 4 P backward), and 2 P backward where the weights are frozen; attention's own products
+// once for each forward pass and twice backward (Narayanan et al., 2021, appendix).
 double ComputeSeconds(const StepTraffic& step);
+// 4 L s w, over the whole sequence of s tokens, w numbers wide, as published utilisations count it (PaLM, 2022,
+// appendix B): causal programs that skip half of it look as much faster.
+double AttentionFlops(double layers, double sequence, double width);
 // Ring all-gathers and reduce-scatters of the data-parallel ranks (Rajbhandari et al., 2020, section 7): DDP
 // all-reduces once; ZeRO-1 and 2 scatter gradients and gather weights; FSDP gathers twice and scatters once per pass;
 // HSDP does that within `shard_ranks` and all-reduces the shards between the copies.

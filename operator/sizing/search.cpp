@@ -100,6 +100,9 @@ std::string WhyLost(Evaluator& evaluator, const Trial& lost, const Trial& chosen
   if (!lost.fits) return TooBig(evaluator, lost);
   const std::string what = Sized(lost.gpus, lost.candidate->product->name) + ": ";
   if (std::string why = Forbidden(request, evaluator, lost); !why.empty()) return what + why;
+  if (request.counts.empty() && lost.gpus < request.least_gpus) {
+    return what + "fewer than the " + std::to_string(request.least_gpus) + " GPUs that are the least asked for";
+  }
   if (!lost.Held()) {
     return what + "the cluster has " + std::to_string(lost.candidate->nodes) +
            (lost.candidate->nodes == 1 ? " such node" : " such nodes");
@@ -121,7 +124,11 @@ Limit LimitByGain(Evaluator& evaluator, const Candidate& candidate, int64_t from
   const int64_t most = evaluator.MostGpus(&set_by);
   int64_t n = from;
   while (true) {
-    if (2 * n > most) return {n, set_by};
+    if (2 * n > most) {
+      // The bound itself is worth as much as what is left of a doubling.
+      const Trial* last = evaluator.Best(candidate, most);
+      return {last != nullptr && last->fits && last->Held() ? most : n, set_by};
+    }
     const Trial* now = evaluator.Best(candidate, n);
     const Trial* next = evaluator.Best(candidate, 2 * n);
     if (now == nullptr || next == nullptr || !next->fits) return {n, std::to_string(2 * n) + " cannot be shared out"};
@@ -151,7 +158,11 @@ std::optional<Trial> Search(Evaluator& evaluator, std::string* why_none) {
       if (trial->gpus > limit) continue;
     }
     if (!Forbidden(request, evaluator, *trial).empty()) {
-      auto miss = [&](const Trial& t) { return request.max_hours && t.hours ? *t.hours : t.money; };
+      // By how much the limit that is broken worst is broken.
+      auto miss = [&](const Trial& t) {
+        const double late = request.max_hours && t.hours ? *t.hours / *request.max_hours : 0;
+        return std::max(late, request.max_cost && t.candidate->price ? t.money / *request.max_cost : 0);
+      };
       if (nearest == nullptr || miss(*trial) < miss(*nearest)) nearest = trial;
       continue;
     }

@@ -77,5 +77,15 @@ TEST(MemoryHost, OffloadCostsTheSecondsThatItsBytesTake) {
       << "and the weights twice per micro batch";
 }
 
+TEST(MemoryHost, WholeGradientsCrossUnlessTheyAreCut) {
+  const OffloadRates rates{.pcie = 10e9, .host_memory = 100e9, .nvme_read = 4e9, .nvme_write = 2e9};
+  MemoryInput in = Seven(2);
+  in.offload = Offload::kCpu;
+  in.strategy = api::Strategy::kZero1;
+  EXPECT_NEAR(OffloadSlowdown(in, rates, 4).transfer, (4 * 2 * 7e9 + 2 * 3.5e9) / 10e9, 1e-6);
+  in.strategy = api::Strategy::kZero2;
+  EXPECT_NEAR(OffloadSlowdown(in, rates, 4).transfer, (4 * 2 * 3.5e9 + 2 * 3.5e9) / 10e9, 1e-6);
+}
+
 }  // namespace
 }  // namespace trainyard::sizing

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "operator/sizing/gpu_catalogue.h"
+#include "operator/sizing/scaling.h"
 
 namespace trainyard::sizing {
 namespace {
@@ -183,8 +184,36 @@ TEST(Plan, TokensGiveHours) {
   r.prices[""] = 2;
   auto plan = MakePlan(r);
   ASSERT_TRUE(plan) << plan.error().message;
-  EXPECT_NEAR(*plan->options[0].hours, 29'491 / (8 * 0.8), 1);
+  // 29,491 h for 6 P per token on one GPU; attention adds 12 L s w = 12 * 32 * 4096 * 4096 to it.
+  EXPECT_NEAR(*plan->options[0].hours, 29'491 * (1 + 12.0 * 32 * 4096 * 4096 / 42e9) / (8 * 0.8), 1);
   EXPECT_NEAR(*plan->options[0].cost, *plan->options[0].hours * 16, 1e-6);
+}
+
+TEST(Plan, LongSequencesTakeTheTimeOfTheirAttention) {
+  PlanRequest r = Ask(7'000'000'000, "H200-SXM", {64});
+  r.tokens = 1e9;
+  r.global_batch = 64;
+  r.checkpointing = {Checkpointing::kFull};
+  const double usual = *MakePlan(r)->options[0].hours;
+  r.sequence_length = 131'072;
+  // 8 P and 16 L s w a token; more tokens at once sustain a little more.
+  auto flops = [](double s) { return 56e9 + 16.0 * 32 * s * 4096; };
+  const double longer = flops(131'072) / flops(4096) * MfuAt(1, 4096) / MfuAt(1, 131'072);
+  EXPECT_NEAR(*MakePlan(r)->options[0].hours / usual, longer, 0.03 * longer);
+}
+
+TEST(Plan, Fp32TakesTwiceTheTimeOfBf16) {
+  PlanRequest r = Ask(1'000'000'000, "H100-SXM", {1});
+  r.tokens = 1e9;
+  const double bf16 = *MakePlan(r)->options[0].hours;
+  r.precision = api::Precision::kFp32;
+  EXPECT_NEAR(*MakePlan(r)->options[0].hours, 2 * bf16, 1e-6 * bf16);
+}
+
+TEST(Plan, ModelParallelGpusCommunicateToo) {
+  PlanRequest r = Ask(7'000'000'000, "H100-SXM", {8});
+  r.tensor_parallel = 8;
+  EXPECT_GT(MakePlan(r)->options[0].bytes.overhead, int64_t{2} << 30);  // 0.75 GiB of the driver, 1.5 GiB of NCCL
 }
 
 std::string ErrorOf(const PlanRequest& r) {

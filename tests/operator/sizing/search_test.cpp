@@ -148,15 +148,37 @@ TEST(Search, CopiesOfTheStateArePlannedWhereTheNetworkIsSlow) {
       << "our trainer does not run them";
 }
 
+TEST(Search, TheRangeEndsAtTheBoundAndNotAtADoublingOfTheLeast) {
+  PlanRequest r = Ask(8'000'000'000, {"RTX-3090"});
+  r.tokens = 1e12;
+  r.goal = api::Goal::kFastest;
+  const Plan plan = Made(r);
+  ASSERT_TRUE(plan.range && plan.chosen);
+  EXPECT_EQ(plan.options[*plan.chosen].gpus, 512) << plan.range->why_maximum;
+  EXPECT_EQ(plan.range->maximum, 512);
+}
+
+TEST(Search, OfTwoBrokenLimitsTheOneBrokenWorstSaysWhatIsNearest) {
+  PlanRequest r = Ask(7'000'000'000, {"H100-SXM"}, {4, 8});
+  r.single_gpu_hours = 5;
+  r.prices[""] = 1;
+  r.max_hours = 5;
+  r.max_cost = 5;
+  const Plan plan = Made(r);
+  EXPECT_FALSE(plan.chosen);
+  EXPECT_THAT(plan.not_chosen, HasSubstr("the nearest, 4 x H100-SXM, costs 5.88")) << plan.not_chosen;
+}
+
 TEST(Search, PoorScalingIsAWarning) {
   PlanRequest r = Ask(125'000'000, {"RTX-4090"}, {8});
-  r.global_batch = 8;
-  r.sequence_length = 3500;
+  r.global_batch = 56;
+  r.micro_batch = 7;
+  r.sequence_length = 500;
   const Plan plan = Made(r);
   ASSERT_FALSE(plan.warnings.empty());
   EXPECT_THAT(plan.warnings[0], StartsWith("8 x RTX-4090 over PCIe without peer-to-peer copies: "));
   EXPECT_THAT(plan.warnings[0], HasSubstr("x, not 8x."));
-  r.global_batch = 512;
+  r.global_batch = 560;
   EXPECT_TRUE(Made(r).warnings.empty()) << Made(r).warnings[0];
 }
 
