@@ -50,6 +50,10 @@ int Main(int argc, char** argv) {
   app.add_subcommand("version", "Print the version")->callback([] {
     std::cout << "trainyard " TRAINYARD_VERSION "\n";
   });
+  if (const auto flag = FlagWithoutValue({argv, static_cast<size_t>(argc)})) {
+    std::cerr << "trainyard: " << *flag << ": needs a value; see 'trainyard --help'\n";
+    return kExitBadInput;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -4,16 +4,15 @@
 
 #include <string>
 
-#include "operator/api/training_job.h"
 #include "operator/base/error.h"
+#include "operator/cli/plan/plan_flags.h"
 #include "operator/sizing/plan.h"
 
 namespace trainyard::cli {
 
 // `tool` is torchrun (shell), accelerate (YAML of `accelerate launch --config_file`), deepspeed (JSON of
-// `--deepspeed_config`) or trainingjob (YAML for kubectl). `job`, or null: what the plan was made from; its TrainingJob
-// is emitted with the plan's decisions filled in.
+// `--deepspeed_config`) or trainingjob (YAML for kubectl, see emit_job.h). `input`: what the plan was made from.
 // Errors: kInvalidArgument where nothing was chosen, or the tool cannot do what the plan chose.
-Result<std::string> Emit(const std::string& tool, const sizing::Plan& plan, const api::TrainingJob* job);
+Result<std::string> Emit(const std::string& tool, const sizing::Plan& plan, const PlanInput& input);
 
 }  // namespace trainyard::cli

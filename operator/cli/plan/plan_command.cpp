@@ -2,6 +2,7 @@
 
 #include <iostream>
 #include <memory>
+#include <string_view>
 
 #include "operator/api/yaml.h"
 #include "operator/cli/exit_codes.h"
@@ -22,7 +23,7 @@ Result<std::string> PlanText(const PlanFlags& flags) {
   if (!input) return Fail(input.error());
   auto plan = sizing::MakePlan(input->request);
   if (!plan) return Fail(plan.error());
-  if (!flags.emit.empty()) return Emit(flags.emit, *plan, input->job ? &*input->job : nullptr);
+  if (!flags.emit.empty()) return Emit(flags.emit, *plan, *input);
   const RenderOptions options{.currency = input->currency, .explain = flags.explain};
   if (flags.output == "json") return PlanToJson(*plan, options).dump(2) + "\n";
   if (flags.output == "yaml") return api::ToYaml(PlanToJson(*plan, options));
@@ -30,11 +31,25 @@ Result<std::string> PlanText(const PlanFlags& flags) {
   return PlanToText(*plan, options);
 }
 
-int RunPlan(const PlanFlags& flags, std::ostream& out, std::ostream& err) {
+// A flag that was given as '': no flag has a use for that, and to plan as if it were not there would hide a script's
+// unset variable.
+Status EveryFlagHasAValue(CLI::App& plan) {
+  for (CLI::App* group : plan.get_subcommands([](CLI::App* /*group*/) { return true; })) {
+    for (const CLI::Option* option : group->get_options()) {
+      for (const std::string& value : option->results()) {
+        if (value.empty()) return Fail(ErrorCode::kInvalidArgument, option->get_name() + ": needs a value");
+      }
+    }
+  }
+  return {};
+}
+
+int RunPlan(CLI::App& plan, const PlanFlags& flags, std::ostream& out, std::ostream& err) {
   auto report = [&](const Error& error) {
     err << "trainyard plan: " << error.message << "\n";
     return ExitCodeOf(error);
   };
+  if (auto ok = EveryFlagHasAValue(plan); !ok) return report(ok.error());
   auto text = PlanText(flags);
   if (!text) return report(text.error());
   out << *text;
@@ -96,6 +111,16 @@ void AddOutputFlags(CLI::App& plan, PlanFlags& flags) {
 
 }  // namespace
 
+std::optional<std::string> FlagWithoutValue(std::span<const char* const> arguments) {
+  for (std::string_view argument : arguments) {
+    if (argument == "--") break;
+    if (argument.size() > 3 && argument.starts_with("--") && argument.find('=') == argument.size() - 1) {
+      return std::string(argument.substr(0, argument.size() - 1));
+    }
+  }
+  return std::nullopt;
+}
+
 void AddPlanCommand(CLI::App& app, int& exit_code, std::ostream& out, std::ostream& err) {
   auto flags = std::make_shared<PlanFlags>();
   CLI::App* plan =
@@ -104,7 +129,7 @@ void AddPlanCommand(CLI::App& app, int& exit_code, std::ostream& out, std::ostre
   AddHardwareFlags(*plan, *flags);
   AddMoneyFlags(*plan, *flags);
   AddOutputFlags(*plan, *flags);
-  plan->callback([flags, &exit_code, &out, &err] { exit_code = RunPlan(*flags, out, err); });
+  plan->callback([plan, flags, &exit_code, &out, &err] { exit_code = RunPlan(*plan, *flags, out, err); });
 }
 
 void AddPlanCommand(CLI::App& app, int& exit_code) { AddPlanCommand(app, exit_code, std::cout, std::cerr); }

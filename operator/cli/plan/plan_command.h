@@ -3,6 +3,9 @@
 #pragma once
 
 #include <iosfwd>
+#include <optional>
+#include <span>
+#include <string>
 
 #include <CLI/CLI.hpp>
 
@@ -13,5 +16,9 @@ namespace trainyard::cli {
 void AddPlanCommand(CLI::App& app, int& exit_code, std::ostream& out, std::ostream& err);
 // The same on std::cout and std::cerr.
 void AddPlanCommand(CLI::App& app, int& exit_code);
+
+// The first flag of a command line that is written with nothing after its '=', as "--price" of "--price="; CLI11 would
+// take the next argument for its value.
+std::optional<std::string> FlagWithoutValue(std::span<const char* const> arguments);
 
 }  // namespace trainyard::cli

@@ -128,6 +128,7 @@ Status ApplyModel(const PlanFlags& flags, PlanInput& input) {
   if (!flags.config.empty()) {
     shape = ShapeFromConfigFile(flags.config);
     if (!shape) return Fail(shape.error());
+    input.shape_from_config = true;
   } else {
     auto count = ParseCount(flags.model);
     if (!count) return Fail(count.error().Wrap("--model"));
@@ -210,16 +211,24 @@ Status ApplyPrice(const std::string& text, PlanRequest& request) {
   return {};
 }
 
-Status ApplyTokens(const PlanFlags& flags, PlanRequest& request) {
+// After sequence and batch: a number of steps, the file's too, is of the steps that the flags make.
+Status ApplyTokens(const PlanFlags& flags, PlanInput& input) {
+  PlanRequest& request = input.request;
   if (!flags.tokens.empty() && !flags.steps.empty()) return Bad("give only one of --tokens and --steps");
   if (!flags.tokens.empty()) {
     auto tokens = ParseCount(flags.tokens);
     if (!tokens || *tokens < 1) return Bad("--tokens", flags.tokens, "a number of tokens such as 300B or 1T");
     request.tokens = static_cast<double>(*tokens);
+    return {};
   }
+  std::optional<int64_t> steps;
+  if (input.job) steps = input.job->spec.training.steps;
   if (!flags.steps.empty()) {
-    auto steps = ParseCount(flags.steps);
-    if (!steps || *steps < 1) return Bad("--steps", flags.steps, "a number of optimizer steps such as 10000");
+    auto given = ParseCount(flags.steps);
+    if (!given || *given < 1) return Bad("--steps", flags.steps, "a number of optimizer steps such as 10000");
+    steps = *given;
+  }
+  if (steps) {
     request.tokens = static_cast<double>(*steps) * static_cast<double>(request.global_batch) *
                      static_cast<double>(request.sequence_length);
   }
@@ -269,7 +278,7 @@ Result<PlanInput> InputFrom(const PlanFlags& flags) {
   if (auto ok = SetWhole("--sequence", flags.sequence, 1, request.sequence_length); !ok) return Fail(ok.error());
   if (auto ok = SetWhole("--micro-batch", flags.micro_batch, 0, request.micro_batch); !ok) return Fail(ok.error());
   if (auto ok = SetWhole("--batch", flags.global_batch, 1, request.global_batch); !ok) return Fail(ok.error());
-  if (auto ok = ApplyTokens(flags, request); !ok) return Fail(ok.error());
+  if (auto ok = ApplyTokens(flags, input); !ok) return Fail(ok.error());
   if (auto ok = ApplyGoal(flags, request); !ok) return Fail(ok.error());
   request.round_hours = flags.round_hours;
   input.currency = flags.currency.empty() ? request.catalogue->currency() : flags.currency;

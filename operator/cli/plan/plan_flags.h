@@ -53,6 +53,7 @@ struct PlanFlags {
 struct PlanInput {
   sizing::PlanRequest request;
   std::optional<api::TrainingJob> job;  // what --job holds, defaults applied
+  bool shape_from_config = false;       // the shape is the one that --config says, not one assumed for a number
   std::string currency;                 // of every price; empty: not said
 };
 

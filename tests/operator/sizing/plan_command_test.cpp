@@ -284,6 +284,53 @@ TEST(PlanCommand, BadHoursAndMoneyAreOneLine) {
   ExpectBad("--model 7B --max-cost 5", "--max-cost needs --single-gpu-hours, --tokens or --steps, and --price");
 }
 
+TEST(PlanCommand, AnEmptyValueIsOneLine) {
+  for (const char* flag : {"--model",
+                           "--count",
+                           "--per-node",
+                           "--adapter-rank",
+                           "--sequence",
+                           "--sequence-length",
+                           "--batch",
+                           "--global-batch",
+                           "--micro-batch",
+                           "--tensor-parallel",
+                           "--pipeline-parallel",
+                           "--single-gpu-hours",
+                           "--tokens",
+                           "--steps",
+                           "--price",
+                           "--max-hours",
+                           "--max-cost",
+                           "--product",
+                           "--strategy",
+                           "--offload",
+                           "--config",
+                           "--job"}) {
+    SCOPED_TRACE(flag);
+    int exit_code = -1;
+    std::ostringstream out, err;
+    CLI::App app("trainyard");
+    AddPlanCommand(app, exit_code, out, err);
+    std::vector<std::string> arguments = {"plan", flag, ""};
+    if (std::string(flag) != "--model") arguments.insert(arguments.end(), {"--model", "7B"});
+    std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
+    app.parse(arguments);
+    EXPECT_EQ(exit_code, kExitBadInput);
+    EXPECT_EQ(out.str(), "");
+    EXPECT_THAT(err.str(), testing::MatchesRegex("trainyard plan: --[a-z-]+: needs a value\n"));
+    // "--batch, --global-batch" are one flag of two names.
+    if (std::string(flag) != "--global-batch" && std::string(flag) != "--sequence-length") {
+      EXPECT_THAT(err.str(), HasSubstr(std::string(flag) + ": "));
+    }
+    const std::string unfinished = std::string(flag) + "=";
+    const char* const line[] = {"trainyard", "plan", unfinished.c_str(), "--explain"};
+    EXPECT_EQ(FlagWithoutValue(line), flag);
+  }
+  const char* const whole[] = {"trainyard", "plan", "--price=H100-SXM=", "--batch", "=", "--", "--price="};
+  EXPECT_EQ(FlagWithoutValue(whole), std::nullopt);
+}
+
 TEST(PlanCommand, BadFilesAreOneLine) {
   ExpectBad("--config /nowhere/config.json", "/nowhere/config.json: no such file", kExitNotFound);
   ExpectBad("--job /nowhere/job.yaml", "/nowhere/job.yaml: no such file", kExitNotFound);

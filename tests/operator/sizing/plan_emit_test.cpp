@@ -3,6 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
 #include <sstream>
 
 #include <nlohmann/json.hpp>
@@ -73,6 +77,81 @@ TEST(PlanEmit, AJobKeepsWhatItHad) {
   EXPECT_GT(job.spec.gpus.count, 0);
 }
 
+// The chosen option in JSON, without the sentence that names the methods it was preferred to.
+nlohmann::json ChosenIn(const std::string& arguments) {
+  const auto plan = nlohmann::json::parse(Output(arguments + " -o json"));
+  auto option = plan.at("options").at(plan.at("chosen").get<size_t>());
+  option.erase("why");
+  option["parameters"] = plan.at("model").at("parameters");
+  return option;
+}
+
+// The emitted job is planned again, which must come to the same bytes, hours and parameters.
+api::TrainingJob ExpectSamePlanFromFile(const std::string& arguments) {
+  SCOPED_TRACE(arguments);
+  const std::string text = Output(arguments + " --emit trainingjob");
+  const std::string path = testing::TempDir() + "/plan-emit-" + std::to_string(::getpid()) + ".yaml";
+  std::ofstream(path) << text;
+  EXPECT_EQ(ChosenIn(arguments), ChosenIn("--job " + path));
+  std::filesystem::remove(path);
+  return JobIn(text);
+}
+
+std::string Source(const std::string& path) { return TRAINYARD_SOURCE_DIR + path; }
+
+TEST(PlanEmit, AConfigIsEmittedAsItsArchitectureAndPlannedTheSame) {
+  const std::string config = "--config " + Source("/docs/examples/llama-135m") + " --steps 1000 --product ";
+  const api::TrainingJob job = ExpectSamePlanFromFile(config + "RTX-4090 --sequence 2048");
+  ASSERT_TRUE(job.spec.model.architecture);
+  const api::Architecture& a = *job.spec.model.architecture;
+  EXPECT_EQ(a.layers, 30);
+  EXPECT_EQ(a.hidden_size, 576);
+  EXPECT_EQ(a.attention_heads, 9);
+  EXPECT_EQ(a.kv_heads, 3);
+  EXPECT_EQ(a.ffn_size, 1536);
+  EXPECT_EQ(a.vocab_size, 49152);
+  EXPECT_EQ(a.max_positions, 2048);
+  EXPECT_TRUE(a.tied_embeddings);
+  EXPECT_EQ(job.spec.model.parameters, "");
+  EXPECT_EQ(job.spec.training.steps, 1000);
+  // Sequences longer than the file's positions, which validation would refuse.
+  EXPECT_EQ(ExpectSamePlanFromFile(config + "L4 --count 4 --sequence 4096").spec.model.architecture->max_positions,
+            4096);
+  ExpectSamePlanFromFile(config + "H100-SXM --count 8 --precision FP32 --batch 64 --strategy ZeRO1");
+}
+
+TEST(PlanEmit, AShapeThatNoArchitectureSaysIsRefused) {
+  const std::string corpus =
+      " --product H100-SXM --emit trainingjob --config " + Source("/tests/fuzz/corpus/config_json/");
+  EXPECT_EQ(
+      Output(corpus + "mixtral.json", kExitBadInput),
+      "trainyard plan: --emit: spec.model.architecture cannot say its experts (MixtralForCausalLM (config.json)), "
+      "so the operator would size another model; emit another tool's file, or plan with --model 46.70B, which is "
+      "taken as a dense Llama\n");
+  EXPECT_THAT(Output(corpus + "gpt2.json", kExitBadInput), HasSubstr("cannot say the blocks of GPT-2 ("));
+  EXPECT_THAT(Output(corpus + "qwen2.json", kExitBadInput), HasSubstr("cannot say its biases ("));
+}
+
+TEST(PlanEmit, FlagsWinOverTheFileInWhatIsEmittedToo) {
+  const std::string job = "--job " + Source("/docs/examples/own-program.yaml") + " --product H100-SXM --count 8 ";
+  const api::TrainingJob all = ExpectSamePlanFromFile(
+      job +
+      "--steps 250 --sequence 2048 --batch 64 --micro-batch 2 --strategy ZeRO2 --precision FP32 --goal Fastest "
+      "--max-hours 900");
+  EXPECT_EQ(all.spec.training.steps, 250);
+  EXPECT_EQ(all.spec.training.sequence_length, 2048);
+  EXPECT_EQ(all.spec.training.global_batch_size, 64);
+  EXPECT_EQ(all.spec.training.micro_batch_size, 2);
+  EXPECT_EQ(all.spec.training.precision, api::Precision::kFp32);
+  EXPECT_EQ(all.spec.parallelism.strategy, api::Strategy::kZero2);
+  EXPECT_EQ(all.spec.gpus.goal, api::Goal::kFastest);
+  EXPECT_EQ(all.spec.budget.max_hours, 900);
+  const std::string tokens = job + "--sequence 2048 --batch 64 --tokens ";
+  EXPECT_EQ(ExpectSamePlanFromFile(tokens + "131072000").spec.training.steps, 1000);
+  // Without either the file's steps stay, of the batch that the flag says.
+  EXPECT_EQ(ExpectSamePlanFromFile(job + "--batch 64").spec.training.steps, 1000);
+}
+
 TEST(PlanEmit, DeepspeedBatchesAgree) {
   const auto config =
       nlohmann::json::parse(Output("--model 7B --product H100-SXM --count 4 --strategy ZeRO2 --emit deepspeed"));
@@ -93,6 +172,18 @@ TEST(PlanEmit, WhatCannotBeSaidIsAnError) {
               HasSubstr("--emit: nothing is chosen, so there is nothing to emit"));
   EXPECT_THAT(Output("--model 7B --product RTX-4090 --adapter QLoRA --emit trainingjob", kExitBadInput),
               HasSubstr("--emit: a TrainingJob has no field for --adapter QLoRA"));
+  EXPECT_THAT(Output("--model 1B --product H100-SXM --no-flash-attention --emit trainingjob", kExitBadInput),
+              HasSubstr("--emit: a TrainingJob has no field for --no-flash-attention"));
+  EXPECT_THAT(
+      Output("--model 7B --product H100-SXM --single-gpu-hours 100 --max-hours 90 --emit trainingjob", kExitBadInput),
+      HasSubstr("--emit: a TrainingJob has no field for --single-gpu-hours"));
+  EXPECT_THAT(Output("--job " + Source("/docs/examples/own-program.yaml") +
+                         " --product H100-SXM --count 8 --steps "
+                         "2000000000 --emit trainingjob",
+                     kExitBadInput),
+              HasSubstr("--emit: the operator would refuse the TrainingJob: spec.training.steps: "));
+  EXPECT_THAT(Output("--model 13B --product L40S --count 16 --emit trainingjob", kExitBadInput),
+              HasSubstr("--emit: a TrainingJob has no field for HSDP 2x8, so"));
   EXPECT_THAT(Output("--model 7B --product H100-SXM --count 8 --tensor-parallel 2 --emit deepspeed", kExitBadInput),
               HasSubstr("--emit: only torchrun starts a program that splits matrices or layers by itself"));
 }

@@ -1,0 +1,201 @@
+#include "operator/cli/plan/emit_job.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <nlohmann/json.hpp>
+
+#include "operator/api/defaults.h"
+#include "operator/api/json.h"
+#include "operator/api/names.h"
+#include "operator/api/validation.h"
+#include "operator/api/yaml.h"
+#include "operator/base/quantity.h"
+#include "operator/cli/plan/words.h"
+
+namespace trainyard::cli {
+namespace {
+
+using nlohmann::json;
+using sizing::BlockKind;
+using sizing::ModelShape;
+using sizing::PlanOption;
+using sizing::PlanRequest;
+
+tl::unexpected<Error> Bad(const std::string& what) { return Fail(ErrorCode::kInvalidArgument, "--emit: " + what); }
+
+// What the API has no field for.
+Status TrainingJobCanSay(const PlanRequest& r, const PlanOption& o) {
+  std::string what;
+  if (r.adapter.type != sizing::AdapterType::kNone) what = "--adapter " + AdapterName(r.adapter.type);
+  if (r.optimizer != sizing::Optimizer::kAdamW) what = "--optimizer " + OptimizerName(r.optimizer);
+  if (!r.flash_attention) what = "--no-flash-attention";
+  if (o.offload != sizing::Offload::kNone) what = "--offload " + OffloadName(o.offload);
+  if (!what.empty()) {
+    return Bad("a TrainingJob has no field for " + what +
+               ", so the operator would size it without; emit another tool's file, or plan without it");
+  }
+  if (o.strategy == api::Strategy::kFsdp && o.replicas > 1) {
+    return Bad(
+        "a TrainingJob has no field for " + StrategyName(o) +
+        ", so the operator would plan FSDP over all GPUs; emit another tool's file, or plan with --strategy FSDP");
+  }
+  if (r.single_gpu_hours && (r.max_hours || r.max_cost)) {
+    return Bad(
+        "a TrainingJob has no field for --single-gpu-hours, so the operator would hold the limits against hours "
+        "of its own; plan with --steps or --tokens instead, or without limits");
+  }
+  return {};
+}
+
+api::Architecture ArchitectureOf(const ModelShape& m, int64_t sequence) {
+  api::Architecture a;
+  a.layers = m.layers;
+  a.hidden_size = m.hidden;
+  a.attention_heads = m.heads;
+  a.kv_heads = m.kv_heads;
+  a.ffn_size = m.ffn;
+  a.vocab_size = m.vocab;
+  a.tied_embeddings = m.tied;
+  a.max_positions = std::max(m.max_positions, sequence);  // rotary positions hold no memory, and fewer are refused
+  return a;
+}
+
+// What of the shape no architecture says; empty when the architecture is the same model, tensor by tensor.
+std::string Unsaid(const ModelShape& m, const api::Architecture& a) {
+  if (m.experts > 0) return "its experts";
+  if (m.block == BlockKind::kGpt2) return "the blocks of GPT-2";
+  if (m.block == BlockKind::kGptNeox) return "the blocks of GPT-NeoX";
+  if (m.HeadDim() * m.heads != m.hidden) return "its heads of " + std::to_string(m.HeadDim());
+  if (m.qkv_bias || m.output_bias || m.mlp_bias) return "its biases";
+  if (m.qk_norm) return "its norms of queries and keys";
+  if (m.norms != 2) return "its " + std::to_string(m.norms) + " norms per block";
+  if (m.fused_projections) return "its fused projections";
+  const auto same = sizing::ShapeFromArchitecture(a);
+  if (!same || same->parameters != m.parameters || sizing::BlockParameters(*same) != sizing::BlockParameters(m) ||
+      sizing::RootParameters(*same) != sizing::RootParameters(m)) {
+    return "all of its sizes";
+  }
+  return "";
+}
+
+json JsonOf(const api::Architecture& a) {
+  return {{"family", "Llama"},
+          {"layers", a.layers},
+          {"hiddenSize", a.hidden_size},
+          {"attentionHeads", a.attention_heads},
+          {"kvHeads", a.kv_heads},
+          {"ffnSize", a.ffn_size},
+          {"vocabSize", a.vocab_size},
+          {"tiedEmbeddings", a.tied_embeddings},
+          {"maxPositions", a.max_positions}};
+}
+
+std::string NameOf(const ModelShape& shape) {
+  std::string name = "train-" + FormatCount(shape.parameters);
+  for (char& c : name) {
+    if (c == '.') c = '-';
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return name;
+}
+
+std::optional<int64_t> StepsOf(const PlanRequest& r) {
+  if (!r.tokens) return std::nullopt;
+  const double each = static_cast<double>(r.global_batch) * static_cast<double>(r.sequence_length);
+  return static_cast<int64_t>(std::max(1.0, std::round(std::min(*r.tokens / each, 1e15))));
+}
+
+// The job of a file, with the plan's decisions and the flags' values, which won over the file's.
+json Planned(const PlanRequest& r, const PlanOption& o, api::TrainingJob job) {
+  api::Gpus& gpus = job.spec.gpus;
+  gpus.count = o.gpus;
+  gpus.per_node = o.per_node;
+  if (o.product != sizing::kSimulatedProduct) gpus.products = {o.product};
+  if (gpus.max_count > 0) gpus.max_count = std::max(gpus.max_count, o.gpus);
+  gpus.min_count = std::min(gpus.min_count, o.gpus);
+  gpus.goal = r.goal;
+  job.spec.budget.max_hours = r.max_hours.value_or(0);
+  job.spec.budget.max_cost = r.max_cost.value_or(0);
+  job.spec.parallelism.strategy = o.strategy;
+  api::Training& training = job.spec.training;
+  training.micro_batch_size = o.micro_batch;
+  training.sequence_length = r.sequence_length;
+  training.global_batch_size = r.global_batch;
+  training.precision = r.precision;
+  if (const auto steps = StepsOf(r)) training.steps = *steps;
+  if (auto& architecture = job.spec.model.architecture) {
+    architecture->max_positions = std::max(architecture->max_positions, r.sequence_length);
+  }
+  json object = api::JobToJson(job);
+  object.erase("status");
+  return object;
+}
+
+// A new job, of the model that `model` says.
+json New(const sizing::Plan& plan, const PlanOption& o, json model) {
+  const PlanRequest& r = plan.request;
+  json training = {{"sequenceLength", r.sequence_length},
+                   {"globalBatchSize", r.global_batch},
+                   {"microBatchSize", o.micro_batch},
+                   {"precision", std::string(api::ToString(r.precision))}};
+  if (const auto steps = StepsOf(r)) training["steps"] = *steps;
+  json gpus = {{"count", o.gpus}, {"perNode", o.per_node}, {"products", json::array({o.product})}};
+  if (r.goal != api::Goal::kCheapest) gpus["goal"] = std::string(api::ToString(r.goal));
+  json object = {{"apiVersion", api::kApiVersion},
+                 {"kind", api::kKind},
+                 {"metadata", {{"name", NameOf(plan.shape)}}},
+                 {"spec",
+                  {{"model", std::move(model)},
+                   {"training", std::move(training)},
+                   {"parallelism", {{"strategy", std::string(api::ToString(o.strategy))}}},
+                   {"gpus", std::move(gpus)},
+                   {"image", "registry.example.com/me/train:1"},
+                   {"command", json::array({"torchrun", "train.py"})}}}};
+  if (r.max_hours) object["spec"]["budget"]["maxHours"] = *r.max_hours;
+  if (r.max_cost) object["spec"]["budget"]["maxCost"] = *r.max_cost;
+  return object;
+}
+
+// Nothing is written that the operator would refuse.
+Status Check(const json& object) {
+  auto job = api::JobFromJson(object);
+  if (!job) return Bad("no TrainingJob: " + job.error().message);
+  api::ApplyDefaults(*job);
+  const std::vector<std::string> problems = api::Validate(*job);
+  if (problems.empty()) return {};
+  return Bad("the operator would refuse the TrainingJob: " + problems.front());
+}
+
+}  // namespace
+
+Result<std::string> TrainingJobYaml(const sizing::Plan& plan, const PlanOption& o, const PlanInput& input) {
+  const PlanRequest& r = plan.request;
+  if (auto ok = TrainingJobCanSay(r, o); !ok) return Fail(ok.error());
+  if (input.job) {
+    const json object = Planned(r, o, *input.job);
+    if (auto ok = Check(object); !ok) return Fail(ok.error());
+    return api::ToYaml(object);
+  }
+  std::string comment = "# " + SizeName(o) + ", " + sizing::MethodOf(o) +
+                        ". The image and the command are yours to fill in: a program that trains with this strategy.\n";
+  json model = {{"parameters", plan.shape.parameters}};
+  if (input.shape_from_config) {
+    const api::Architecture architecture = ArchitectureOf(plan.shape, r.sequence_length);
+    if (const std::string unsaid = Unsaid(plan.shape, architecture); !unsaid.empty()) {
+      return Bad("spec.model.architecture cannot say " + unsaid + " (" + plan.shape.name +
+                 "), so the operator would size another model; emit another tool's file, or plan with --model " +
+                 FormatCount(plan.shape.parameters) + ", which is taken as a dense Llama");
+    }
+    if (architecture.max_positions > plan.shape.max_positions) {
+      comment += "# maxPositions is the sequence length of this plan; config.json says " +
+                 std::to_string(plan.shape.max_positions) + ".\n";
+    }
+    model = {{"architecture", JsonOf(architecture)}};
+  }
+  const json object = New(plan, o, std::move(model));
+  if (auto ok = Check(object); !ok) return Fail(ok.error());
+  return comment + api::ToYaml(object);
+}
+
+}  // namespace trainyard::cli
