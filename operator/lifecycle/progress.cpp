@@ -100,12 +100,16 @@ void Measure(Context& c, const api::Progress& now) {
       return total;
     };
     const api::PlanBytes& b = plan.bytes;
-    Correct(measured.states, plan.corrections.states, sum({m.gradients, m.master, m.optimizer}),
-            sum({b.gradients, b.master, b.optimizer}));
+    // A shard of FP32 weights is planned as weights and held as the master copy. Gradients are left out: their highest
+    // value has those that are on their way.
+    const bool sharded = plan.strategy == api::ToString(api::Strategy::kFsdp);
+    Correct(measured.states, plan.corrections.states, sum({m.master, m.optimizer}),
+            sum({b.master, b.optimizer, sharded ? b.weights : 0}));
     Correct(measured.activations, plan.corrections.activations, sum({m.activations_peak}),
             sum({b.activations, b.logits}));
     // Weights beyond those at rest are gathered ones, which the plan counts as buffers.
-    Correct(measured.buffers, plan.corrections.buffers, sum({m.params, m.buffers, -b.weights}), sum({b.buffers}));
+    Correct(measured.buffers, plan.corrections.buffers, sum({m.params, m.buffers, sharded ? 0 : -b.weights}),
+            sum({b.buffers}));
   }
   // Of this attempt: `now` may keep the step time of an earlier one.
   if (c.in.progress->step_seconds && now.step_seconds && plan.step_seconds &&

@@ -142,12 +142,13 @@ std::vector<std::string> Answers(const Plan& plan) {
   }
   std::string differ;
   for (const auto& m : plan.minimums) {
-    if (m.state_only == m.full) continue;
+    const bool fewer = m.state_only && (!m.full || *m.state_only < *m.full);
+    if (!fewer) continue;
     differ += (differ.empty() ? "" : ", ") + m.product + " " + (m.state_only ? std::to_string(*m.state_only) : "-") +
               " -> " + (m.full ? std::to_string(*m.full) : "-");
   }
   if (differ.empty()) {
-    lines.push_back("State only and training ask for the same number of GPUs.");
+    lines.push_back("Training needs no more GPUs than the state alone.");
   } else {
     lines.push_back("The state alone would fit on fewer GPUs than training does: " + differ + ".");
   }

@@ -75,6 +75,26 @@ TEST(Feedback, CorrectsThePlanOfTheNextAttempt) {
   EXPECT_DOUBLE_EQ(s.status().measured->states, 1.2);
 }
 
+// What the engine holds of an FP32 plan under FSDP, to the byte (planned_memory_test): the shard is its master copy,
+// full weights are gathered ones, and the highest value of gradients has those on their way.
+TEST(Feedback, APlanThatWasRightStaysAsItIs) {
+  Scenario s;
+  s.Start();
+  api::PlanStatus& plan = *s.in.job.status.plan;
+  plan.strategy = api::ToString(api::Strategy::kFsdp);
+  plan.bytes = {.weights = 4'000, .gradients = 4'000, .master = 0, .optimizer = 8'000, .buffers = 3'000};
+  s.in.progress = {.step = 50,
+                   .steps = 400,
+                   .trainer_phase = "Training",
+                   .memory = api::MemoryStatus{
+                       .params = 2'000, .gradients = 6'000, .master = 4'000, .optimizer = 8'000, .buffers = 1'000}};
+  s.in.progress_attempt = 1;
+  s.Steps();
+  const api::PlanCorrections measured = s.status().measured.value_or(api::PlanCorrections());
+  EXPECT_DOUBLE_EQ(measured.states, 1);
+  EXPECT_DOUBLE_EQ(measured.buffers, 1);
+}
+
 TEST(Feedback, IsBounded) {
   Scenario s;
   s.Start();
