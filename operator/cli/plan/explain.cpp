@@ -24,8 +24,13 @@ std::string AllBytes(const Plan& plan, const MemoryUnit& unit) {
 
 bool Cut(const PlanOption& o, api::Strategy from) { return o.shard_ranks > 1 && o.strategy >= from; }
 
-// "of each parameter, whole on every GPU" or "cut over 8 GPUs".
-std::string Spread(bool cut, const PlanOption& o) {
+// "of each parameter, whole on every GPU", "cut over 8 GPUs" or "one of 4 parts of the model, cut over 2 GPUs".
+std::string Spread(const PlanRequest& r, bool cut, const PlanOption& o) {
+  const int64_t parts = r.tensor_parallel * r.pipeline_parallel;
+  if (parts > 1) {
+    return "one of " + std::to_string(parts) + " parts of the model" +
+           (cut ? ", cut over " + std::to_string(o.shard_ranks) + " GPUs" : "");
+  }
   return cut ? "cut over " + std::to_string(o.shard_ranks) + " GPUs" : "whole on every GPU";
 }
 
@@ -38,9 +43,9 @@ std::string Weights(const PlanRequest& r, const PlanOption& o) {
   if (r.adapter.type == sizing::AdapterType::kLora) return "frozen base, " + each + ", and the adapter";
   if (Cut(o, api::Strategy::kFsdp) || o.strategy == api::Strategy::kFsdp) {
     return bf16 ? "none of its own under FSDP: gathered units are counted under buffers"
-                : each + ", " + Spread(true, o);
+                : each + ", " + Spread(r, true, o);
   }
-  return each + ", whole on every GPU";
+  return each + ", " + Spread(r, false, o);
 }
 
 std::string Trained(const PlanRequest& r) {
@@ -51,18 +56,18 @@ std::string Host(const PlanOption& o) { return o.offload == sizing::Offload::kCp
 
 std::string Gradients(const PlanRequest& r, const PlanOption& o) {
   if (o.offload != sizing::Offload::kNone) return "accumulated in host memory";
-  return "4 bytes per " + Trained(r) + " (accumulated in FP32), " + Spread(Cut(o, api::Strategy::kZero2), o);
+  return "4 bytes per " + Trained(r) + " (accumulated in FP32), " + Spread(r, Cut(o, api::Strategy::kZero2), o);
 }
 
 std::string Master(const PlanRequest& r, const PlanOption& o) {
   if (r.precision == api::Precision::kFp32) return "none: in FP32 the weights are the master copy";
   if (o.offload != sizing::Offload::kNone) return Host(o);
-  return "4 bytes per " + Trained(r) + " (FP32), " + Spread(Cut(o, api::Strategy::kZero1), o);
+  return "4 bytes per " + Trained(r) + " (FP32), " + Spread(r, Cut(o, api::Strategy::kZero1), o);
 }
 
 std::string OptimizerStates(const PlanRequest& r, const PlanOption& o) {
   if (o.offload != sizing::Offload::kNone) return Host(o);
-  const std::string spread = ", " + Spread(Cut(o, api::Strategy::kZero1), o);
+  const std::string spread = ", " + Spread(r, Cut(o, api::Strategy::kZero1), o);
   switch (r.optimizer) {
     case sizing::Optimizer::kAdamW:
       return "8 bytes per " + Trained(r) + ", two moments in FP32" + spread;
@@ -78,8 +83,10 @@ std::string OptimizerStates(const PlanRequest& r, const PlanOption& o) {
 
 std::string Activations(const Plan& plan, const PlanOption& o) {
   const PlanRequest& r = plan.request;
-  std::string out = std::to_string(plan.shape.layers) + " blocks, " + std::to_string(o.micro_batch) + " x " +
-                    std::to_string(r.sequence_length) + " tokens of width " + std::to_string(plan.shape.hidden);
+  const std::string stages =
+      r.pipeline_parallel > 1 ? " over " + std::to_string(r.pipeline_parallel) + " stages" : std::string();
+  std::string out = std::to_string(plan.shape.layers) + " blocks" + stages + ", " + std::to_string(o.micro_batch) +
+                    " x " + std::to_string(r.sequence_length) + " tokens of width " + std::to_string(plan.shape.hidden);
   switch (o.checkpointing) {
     case sizing::Checkpointing::kNone:
       out += ", nothing recomputed";

@@ -134,6 +134,16 @@ TEST(PlanCommand, OtherOutputs) {
   EXPECT_THAT(Plan("--links -o markdown").out, HasSubstr("| H100-SXM | NVLink 4, NVSwitch | 900 | 450 |"));
 }
 
+TEST(PlanCommand, ExplainSaysThatAGpuHasAPartOfTheModel) {
+  const std::string whole = Plan("--model 7B --product H100-SXM --count 4 --explain").out;
+  EXPECT_THAT(whole, HasSubstr("2 bytes per parameter (BF16), whole on every GPU"));
+  const std::string parts =
+      Plan("--model 7B --product H100-SXM --count 16 --tensor-parallel 4 --pipeline-parallel 2 --explain").out;
+  EXPECT_THAT(parts, HasSubstr("one of 8 parts of the model"));
+  EXPECT_THAT(parts, HasSubstr("32 blocks over 2 stages"));
+  EXPECT_THAT(parts, testing::Not(HasSubstr("whole on every GPU")));
+}
+
 // Terminals are 120 columns wide; a line that is cut in two is unreadable.
 TEST(PlanCommand, NoLineIsLongerThanATerminal) {
   for (const char* arguments :
