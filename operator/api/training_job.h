@@ -207,7 +207,7 @@ struct PlanBytes {
 
 // What measured runs of the job made of its estimates: measured / estimated for each group of terms, between 0.5 and 2.
 struct PlanCorrections {
-  double states = 1;  // weights, gradients, master and optimizer
+  double states = 1;  // of weights, gradients, master and optimizer; measured on the latter two
   double activations = 1;
   double buffers = 1;
   double step_seconds = 1;

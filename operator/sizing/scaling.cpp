@@ -159,10 +159,6 @@ double Hours(double single_gpu_hours, int64_t gpus, double efficiency) {
   return single_gpu_hours / (static_cast<double>(gpus) * efficiency);
 }
 
-double SingleGpuHours(double parameters, double tokens, double peak_flops, double mfu, double recompute) {
-  return (2 * (1 + recompute) + 4) * parameters * tokens / (peak_flops * mfu) / 3600;
-}
-
 double Cost(double hours, int64_t gpus, double price_per_gpu_hour) {
   return hours * static_cast<double>(gpus) * price_per_gpu_hour;
 }

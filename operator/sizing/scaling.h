@@ -79,8 +79,6 @@ double StepSeconds(const StepTraffic& step);
 
 // single_gpu_hours / (n E).
 double Hours(double single_gpu_hours, int64_t gpus, double efficiency);
-// Hours of one GPU for `tokens` training tokens: 6 P tokens / (F m); 8 P with full recomputation.
-double SingleGpuHours(double parameters, double tokens, double peak_flops, double mfu, double recompute);
 double Cost(double hours, int64_t gpus, double price_per_gpu_hour);
 
 }  // namespace trainyard::sizing

@@ -79,18 +79,6 @@ std::string Unsaid(const ModelShape& m, const api::Architecture& a) {
   return "";
 }
 
-json JsonOf(const api::Architecture& a) {
-  return {{"family", "Llama"},
-          {"layers", a.layers},
-          {"hiddenSize", a.hidden_size},
-          {"attentionHeads", a.attention_heads},
-          {"kvHeads", a.kv_heads},
-          {"ffnSize", a.ffn_size},
-          {"vocabSize", a.vocab_size},
-          {"tiedEmbeddings", a.tied_embeddings},
-          {"maxPositions", a.max_positions}};
-}
-
 std::string NameOf(const ModelShape& shape) {
   std::string name = "train-" + FormatCount(shape.parameters);
   for (char& c : name) {
@@ -191,7 +179,9 @@ Result<std::string> TrainingJobYaml(const sizing::Plan& plan, const PlanOption& 
       comment += "# maxPositions is the sequence length of this plan; config.json says " +
                  std::to_string(plan.shape.max_positions) + ".\n";
     }
-    model = {{"architecture", JsonOf(architecture)}};
+    api::Spec spec;
+    spec.model.architecture = architecture;
+    model = {{"architecture", api::SpecToJson(spec).at("model").at("architecture")}};
   }
   const json object = New(plan, o, std::move(model));
   if (auto ok = Check(object); !ok) return Fail(ok.error());

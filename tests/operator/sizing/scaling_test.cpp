@@ -319,10 +319,17 @@ TEST(Scaling, PhysicalEfficiencyFallsWithGpusAndRisesWithBandwidthTokensAndAccum
   }
 }
 
-TEST(Scaling, TokensGiveTheHoursOfOneGpu) {
-  // 6 * 7e9 * 1e12 / (989e12 * 0.4) s
-  EXPECT_NEAR(SingleGpuHours(7e9, 1e12, 989e12, 0.4, 0), 29'491, 1);
-  EXPECT_NEAR(SingleGpuHours(7e9, 1e12, 989e12, 0.4, 1) / SingleGpuHours(7e9, 1e12, 989e12, 0.4, 0), 4.0 / 3, 1e-12);
+TEST(Scaling, ArithmeticIsThatOfWeightsAndAttention) {
+  StepTraffic s;
+  s.parameters = 7e9;
+  s.tokens = 1e6;
+  s.peak_flops = 989e12;
+  const double weights = 6 * 7e9 * 1e6 / (989e12 * 0.4);
+  EXPECT_NEAR(ComputeSeconds(s), weights, 1e-9 * weights);
+  s.attention_flops = AttentionFlops(32, 4096, 4096);
+  EXPECT_NEAR(ComputeSeconds(s) / weights, 1 + 12.0 * 32 * 4096 * 4096 / 42e9, 1e-9);
+  s.recompute = 1;  // a forward pass more, of both
+  EXPECT_NEAR(ComputeSeconds(s) / weights, (1 + 12.0 * 32 * 4096 * 4096 / 42e9) * 4 / 3, 1e-9);
 }
 
 }  // namespace
