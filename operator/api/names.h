@@ -34,6 +34,7 @@ TRAINYARD_ENUM_NAMES(Strategy, 5, {Strategy::kAuto, "Auto"}, {Strategy::kDdp, "D
                      {Strategy::kZero2, "ZeRO2"}, {Strategy::kFsdp, "FSDP"});
 TRAINYARD_ENUM_NAMES(NvLink, 3, {NvLink::kRequired, "Required"}, {NvLink::kPreferred, "Preferred"},
                      {NvLink::kAny, "Any"});
+TRAINYARD_ENUM_NAMES(TopologyMode, 2, {TopologyMode::kRequired, "Required"}, {TopologyMode::kPreferred, "Preferred"});
 TRAINYARD_ENUM_NAMES(Goal, 2, {Goal::kCheapest, "Cheapest"}, {Goal::kFastest, "Fastest"});
 TRAINYARD_ENUM_NAMES(Resume, 3, {Resume::kLatest, "Latest"}, {Resume::kNever, "Never"}, {Resume::kStep, "Step"});
 TRAINYARD_ENUM_NAMES(Phase, 10, {Phase::kPending, "Pending"}, {Phase::kQueued, "Queued"}, {Phase::kPlacing, "Placing"},

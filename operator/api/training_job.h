@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "operator/api/node_constraints.h"
 #include "operator/base/clock.h"
 
 namespace trainyard::api {
@@ -34,6 +35,7 @@ enum class Precision { kBf16, kFp32 };
 enum class ScheduleType { kCosine, kConstant };
 enum class Strategy { kAuto, kDdp, kZero1, kZero2, kFsdp };
 enum class NvLink { kRequired, kPreferred, kAny };
+enum class TopologyMode { kRequired, kPreferred };
 enum class Goal { kCheapest, kFastest };
 enum class Resume { kLatest, kNever, kStep };
 
@@ -102,6 +104,12 @@ struct Parallelism {
   Strategy strategy = Strategy::kAuto;
 };
 
+// The domain that should hold the whole gang.
+struct GangTopology {
+  std::string level;  // one of the operator's topology levels, such as rack; empty: not asked for
+  TopologyMode mode = TopologyMode::kPreferred;
+};
+
 struct Gpus {
   int64_t count = 0;      // 0: sized from the model
   int64_t min_count = 0;  // elastic range; 0: not elastic
@@ -109,6 +117,7 @@ struct Gpus {
   int64_t per_node = 0;               // 0: chosen
   std::vector<std::string> products;  // short names; empty: any that fits
   NvLink nvlink = NvLink::kPreferred;
+  GangTopology topology;
   Goal goal = Goal::kCheapest;  // without prices the fewest GPU-hours
   bool allow_overcommit = false;
 };
@@ -146,6 +155,19 @@ struct EnvVar {
   std::string value;
 };
 
+// What the user adds to every pod of the job. It is merged under what the operator sets, never over it.
+struct PodTemplate {
+  std::map<std::string, std::string> labels;
+  std::map<std::string, std::string> annotations;
+  NodeConstraints nodes;    // nodeSelector, required node affinity, tolerations: placement keeps to them
+  std::string preferences;  // JSON of affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution, or empty
+  std::string rest;         // JSON object of the other fields of the pod's spec (pod_fields.h), or empty
+
+  bool Empty() const {
+    return labels.empty() && annotations.empty() && nodes.Empty() && preferences.empty() && rest.empty();
+  }
+};
+
 struct Spec {
   Model model;
   std::optional<Data> data;
@@ -157,12 +179,14 @@ struct Spec {
   Recovery recovery;
   bool suspend = false;
   bool plan_only = false;
-  std::string managed_by;  // empty: kManagedByUs
-  std::string image;       // a user's own program instead of the bundled trainer
+  std::string managed_by;           // empty: kManagedByUs
+  std::string priority_class_name;  // of the job and its pods; empty: the cluster's default
+  std::string image;                // a user's own program instead of the bundled trainer
   std::vector<std::string> command;
   std::vector<std::string> args;
   std::vector<EnvVar> env;
   std::vector<Volume> volumes;
+  PodTemplate pod_template;
 
   bool UsesBundledTrainer() const { return image.empty() && command.empty(); }
   // False: another controller runs the job, and the operator writes nothing of it.
@@ -258,10 +282,20 @@ struct PlacedNode {
   int64_t gpus = 0;
 };
 
-// Where attempt `attempt` runs; index in `nodes` is the node rank.
+// A run of node ranks in one topology domain; the runs follow each other in rank order.
+struct PlacedDomain {
+  std::string path;   // values of the topology levels, far to near, "zone-a/rack-3"
+  int64_t nodes = 0;  // how many ranks, from where the run before it ends
+};
+
+// Where attempt `attempt` runs, and with what; index in `nodes` is the node rank. Frozen by the claim.
 struct PlacementStatus {
   std::vector<PlacedNode> nodes;
-  std::string domain;  // for people: "node local-0" or "rack-3"
+  std::string domain;                              // for people: "node local-0" or "rack-3"
+  std::vector<PlacedDomain> domains;               // empty: the operator knows no topology of these nodes
+  std::string fabric;                              // profile of the network between them; empty: none
+  std::map<std::string, std::string> environment;  // that the fabric's profile gives every process
+  std::map<std::string, int64_t> resources;        // that the fabric's profile makes each pod ask for, besides GPUs
 };
 
 // What the pods run, frozen at the first claim of a generation: an upgrade of the operator changes no job under way.
@@ -274,7 +308,7 @@ struct TrainerStatus {
 
 // Written before the first delete of an intended stop, so that exits after it never count as failures.
 struct StopStatus {
-  std::string reason;  // Resize, Suspend, Deleted, Failed, Undo
+  std::string reason;  // Resize, Suspend, Deleted, Failed, Undo, Preempted
   int64_t attempt = 0;
 };
 
@@ -338,7 +372,8 @@ struct JobStatus {
   std::optional<TimePoint> ungated_at;     // last decision to take gates off; a new value fences late ones out
   std::optional<TimePoint> start_time;
   std::optional<TimePoint> completion_time;
-  std::map<std::string, int64_t> excluded_nodes;  // node -> failures that it caused
+  std::map<std::string, int64_t> excluded_nodes;  // node -> failures that it caused, halved as time passes
+  std::map<std::string, TimePoint> excluded_at;   // node -> when that number was last set
   std::optional<Progress> progress;
   std::optional<TimePoint> progress_time;  // when progress was last copied here; limits how often
   std::optional<CheckpointStatus> checkpoint;
