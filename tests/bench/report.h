@@ -96,8 +96,9 @@ inline void PrintTable(const std::vector<Row>& rows) {
   }
 }
 
-// False when the file cannot be written.
-inline bool WriteJson(const std::string& file, const std::vector<Row>& rows) {
+// Writes a new file; with `keep_others`, rows that `file` has under other names stay, in their order, since several
+// programs may fill one file. False when the file cannot be written, or cannot be read as what it should be.
+inline bool WriteJson(const std::string& file, const std::vector<Row>& rows, bool keep_others = false) {
   char date[32];
   const std::time_t now = std::time(nullptr);
   std::strftime(date, sizeof(date), "%Y-%m-%dT%H:%M:%SZ", std::gmtime(&now));
@@ -105,6 +106,14 @@ inline bool WriteJson(const std::string& file, const std::vector<Row>& rows) {
                          {"commit", FirstLine("git -C '" TRAINYARD_SOURCE_DIR "' rev-parse --short HEAD 2>/dev/null")},
                          {"date", date},
                          {"rows", nlohmann::json::array()}};
+  if (std::ifstream before(file); keep_others && before) {
+    const nlohmann::json found = nlohmann::json::parse(before, nullptr, /*allow_exceptions=*/false);
+    if (!found.is_object() || !found.contains("rows") || !found["rows"].is_array()) return false;
+    for (const nlohmann::json& row : found["rows"]) {
+      const auto same = [&](const Row& r) { return row.value("name", "") == r.name; };
+      if (std::none_of(rows.begin(), rows.end(), same)) json["rows"].push_back(row);
+    }
+  }
   for (const Row& r : rows) {
     nlohmann::json row = {{"name", r.name},
                           {"value", r.value},
