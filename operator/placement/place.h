@@ -5,23 +5,32 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "operator/api/node_constraints.h"
 #include "operator/api/training_job.h"
 #include "operator/base/error.h"
 #include "operator/placement/yard.h"
 
 namespace trainyard::placement {
 
+// One role: pods that are all alike. A gang of several roles (a leader beside its workers) would carry a list of these,
+// chosen in one go, since one may not eat the room of another.
 struct GangRequest {
   std::string job_uid;  // what it holds now counts as free: it leaves that before it takes this
   int64_t gpus = 0;
   int64_t per_node = 0;               // GPUs of each pod; divides `gpus`
   std::vector<std::string> products;  // short names; empty: any. One gang never mixes products
   api::NvLink nvlink = api::NvLink::kPreferred;
+  std::string level;            // name of a topology level that one domain of should hold the gang; empty: the nearest
+  bool level_required = false;  // it must: no other level will do, nor nodes whose place at it is unknown
+  api::NodeConstraints constraints;               // of the job's pod template
   std::map<std::string, int64_t> excluded_nodes;  // node -> failures; avoided while anything better fits
   std::map<std::string, int64_t> pod_resources;   // what each pod asks besides GPUs, base units (cpu in milli)
+  std::set<std::string> released;                 // UIDs of jobs whose holdings count as free, as if they had stopped
+  std::map<std::string, int64_t> held;            // node -> GPUs kept for gangs that are ahead in the queue
 };
 
 struct GangPlacement {

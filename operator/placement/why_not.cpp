@@ -34,16 +34,21 @@ std::string Reasons(const std::map<std::string, int64_t>& counts) {
   return sorted.size() > 4 ? text + ", ..." : text;
 }
 
+// Whether what this job holds is free for the request: its own, or that of jobs taken as stopped.
+bool CountsAsFree(const std::string& job, const GangRequest& request) {
+  return job == request.job_uid || request.released.contains(job);
+}
+
 // What the nodes of the right product have, in numbers.
-struct Census {
+struct Room {
   int64_t eligible = 0, with_room = 0, lacking = 0, free_gpus = 0, largest_free = 0;
   std::string largest_node, lacks;
   std::map<std::string, int64_t> unfit;                            // reason -> nodes
   std::map<std::string, std::pair<int64_t, std::string>> domains;  // NVLink domain -> free GPUs in whole pods, name
 };
 
-Census Count(const Yard& yard, const GangRequest& request, const std::vector<std::string>& products) {
-  Census census;
+Room Count(const Yard& yard, const GangRequest& request, const std::vector<std::string>& products) {
+  Room census;
   for (size_t i = 0; i < yard.nodes().size(); ++i) {
     const YardNode& node = yard.nodes()[i];
     if (!ProductAllowed(node, products)) continue;
@@ -93,21 +98,25 @@ bool ProductAllowed(const YardNode& node, const std::vector<std::string>& short_
 }
 
 int64_t FreeFor(const YardNode& node, const GangRequest& request) {
-  auto own = node.used_by_job.find(request.job_uid);
-  int64_t used = node.used - (own == node.used_by_job.end() ? 0 : own->second);
-  return std::max<int64_t>(0, node.usable - used);
+  int64_t used = node.used;
+  for (const auto& [job, gpus] : node.used_by_job) {
+    if (CountsAsFree(job, request)) used -= gpus;
+  }
+  const auto held = request.held.find(node.name);
+  if (held != request.held.end()) used += held->second;
+  return std::clamp<int64_t>(node.usable - used, 0, node.usable);
 }
 
 std::string LackingResource(const YardNode& node, const GangRequest& request) {
-  auto own = node.resources_by_job.find(request.job_uid);
   auto lacks = [&](const std::string& resource, int64_t amount) {
     auto free = node.free_resources.find(resource);
     if (free == node.free_resources.end()) return false;  // the node does not account for it
-    int64_t mine = 0;
-    if (own != node.resources_by_job.end()) {
-      if (auto held = own->second.find(resource); held != own->second.end()) mine = held->second;
+    int64_t given_back = 0;
+    for (const auto& [job, resources] : node.resources_by_job) {
+      if (!CountsAsFree(job, request)) continue;
+      if (auto held = resources.find(resource); held != resources.end()) given_back += held->second;
     }
-    return free->second + mine < amount;
+    return free->second + given_back < amount;
   };
   for (const auto& [resource, amount] : request.pod_resources) {
     if (lacks(resource, amount)) return resource;
@@ -117,7 +126,7 @@ std::string LackingResource(const YardNode& node, const GangRequest& request) {
 
 std::string WhyNot(const Yard& yard, const GangRequest& request) {
   std::vector<std::string> products = ShortNames(request.products, yard.catalogue());
-  Census census = Count(yard, request, products);
+  Room census = Count(yard, request, products);
   std::string unfit = census.unfit.empty() ? "" : "; unfit: " + Reasons(census.unfit);
   std::string product = Products(products);
   if (census.eligible == 0) {
