@@ -16,6 +16,7 @@ struct Toleration {
   std::string value;               // empty with Exists
   std::string effect;              // NoSchedule, PreferNoSchedule, NoExecute; empty: every effect
   std::optional<int64_t> seconds;  // that NoExecute is borne; absent: for ever
+  bool operator==(const Toleration&) const = default;
 };
 
 // One match expression: of a label, or of a field of the node.
@@ -23,12 +24,14 @@ struct NodeRequirement {
   std::string key;
   std::string op;                   // In, NotIn, Exists, DoesNotExist, Gt, Lt
   std::vector<std::string> values;  // some for In and NotIn, none for Exists and DoesNotExist, one integer for Gt, Lt
+  bool operator==(const NodeRequirement&) const = default;
 };
 
 // All requirements must hold; a term without any holds for no node, as the scheduler has it.
 struct NodeTerm {
   std::vector<NodeRequirement> expressions;  // of labels
   std::vector<NodeRequirement> fields;       // of metadata.name, the only field that there is; In and NotIn one value
+  bool operator==(const NodeTerm&) const = default;
 };
 
 struct NodeConstraints {
@@ -36,6 +39,7 @@ struct NodeConstraints {
   std::vector<NodeTerm> affinity;                    // one must hold; empty: any node will do
   std::vector<Toleration> tolerations;               // besides the operator's own
 
+  bool operator==(const NodeConstraints&) const = default;
   bool Empty() const { return node_selector.empty() && affinity.empty() && tolerations.empty(); }
 };
 

@@ -65,4 +65,11 @@ struct NodeSnapshot {
   std::optional<TimePoint> ready_transition_time;  // when Ready last changed
 };
 
+struct PriorityClass {
+  std::string name;
+  int64_t value = 0;            // higher is more important
+  bool preempts = true;         // preemptionPolicy is not Never
+  bool global_default = false;  // of jobs and pods that name none
+};
+
 }  // namespace trainyard::api

@@ -81,6 +81,13 @@ const placement::Yard& Ledger::View::Yard() const {
   return ledger_.yard_.Current();
 }
 
+const placement::Line& Ledger::View::Line(const placement::WaitingGang* asking) const {
+  std::vector<const placement::WaitingGang*> waiting;
+  if (asking != nullptr) waiting.push_back(asking);
+  line_ = placement::FormLine(Yard(), std::move(waiting), {}, TimePoint());
+  return line_;
+}
+
 void Ledger::View::Reserve(const std::string& job_uid, const Bookings& claims) {
   if (!lock_) lock_ = std::unique_lock(ledger_.mutex_);
   ledger_.reserved_[job_uid] = claims;

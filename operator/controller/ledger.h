@@ -47,6 +47,9 @@ class Ledger {
 
     const api::NodeSnapshot* FindNode(const std::string& name) const override;
     const placement::Yard& Yard() const override;
+    const placement::Line& Line(const placement::WaitingGang* asking) const override;
+    bool MayBePreempted(const std::string&) const override { return false; }
+    Result<api::PriorityClass> Priority(const std::string&) const override { return api::PriorityClass(); }
     // Counts these bookings beside the settled ones of the job, until Settle().
     void Reserve(const std::string& job_uid, const Bookings& claims);
     // Lets others look again; what Yard() gave is no longer valid.
@@ -57,6 +60,7 @@ class Ledger {
     const FindNodeFunction find_node_;
     mutable std::map<std::string, NodePtr> nodes_;  // keeps alive what was given out
     mutable std::unique_lock<std::mutex> lock_;
+    mutable placement::Line line_;
   };
 
  private:

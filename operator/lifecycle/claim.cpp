@@ -3,7 +3,7 @@
 
 #include "operator/api/names.h"
 #include "operator/lifecycle/conditions.h"
-#include "operator/lifecycle/pod_builder.h"
+#include "operator/lifecycle/standing.h"
 #include "operator/lifecycle/steps.h"
 
 namespace trainyard::lifecycle {
@@ -12,22 +12,8 @@ namespace {
 // Sizes an elastic job tries at most per decision; each costs a plan and a placement.
 constexpr int kMaxTries = 256;
 
-// Every pod of every attempt of a generation runs the image of the first one and asks for the same, whatever the
-// operator's defaults are by then, and whatever the spec says while the pods of an attempt are being created.
-api::TrainerStatus Frozen(const Context& c) {
-  if (c.s.trainer && c.s.trainer->generation == c.job.meta.generation) return *c.s.trainer;
-  return NewTrainer(c.job, c.opt);
-}
-
 std::optional<placement::GangPlacement> TryPlace(Context& c, const api::PlanStatus& plan, std::string* why_not) {
-  placement::GangRequest request;
-  request.job_uid = c.job.meta.uid;
-  request.gpus = plan.gpus;
-  request.per_node = plan.per_node;
-  request.products = {plan.product};
-  request.nvlink = c.job.spec.gpus.nvlink;
-  request.excluded_nodes = c.s.excluded_nodes;
-  request.pod_resources = PodResources(plan.per_node, c.job, plan, Frozen(c));
+  const placement::GangRequest request = RequestOf(c.job, plan, c.opt, c.in.now);
   auto placed = placement::Place(c.Yard(), request);
   if (placed) return *placed;
   if (why_not != nullptr && why_not->empty()) *why_not = placed.error().message;
@@ -81,7 +67,7 @@ void Claim(Context& c) {
     c.s.placement->nodes.push_back({node, choice->plan.per_node});
   }
   c.s.placement->domain = choice->placement.domain;
-  c.s.trainer = Frozen(c);
+  c.s.trainer = FrozenTrainer(c.job, c.opt);
   c.s.started = false;
   c.s.stop.reset();
   c.s.retry_after.reset();

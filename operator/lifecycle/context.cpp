@@ -5,6 +5,7 @@
 
 #include "operator/api/defaults.h"
 #include "operator/lifecycle/conditions.h"
+#include "operator/lifecycle/standing.h"
 
 namespace trainyard::lifecycle {
 namespace {
@@ -88,6 +89,33 @@ const placement::Yard& Context::Yard() {
   }
   return *yard_;
 }
+
+const placement::Line& Context::Line(const placement::WaitingGang* asking) {
+  if (in.surroundings != nullptr) return in.surroundings->Line(asking);
+  std::vector<placement::WaitingGang> waiting;
+  for (const placement::WaitingGang& gang : in.waiting) {
+    if (gang.uid != job.meta.uid) waiting.push_back(gang);
+  }
+  if (asking != nullptr) waiting.push_back(*asking);
+  std::vector<placement::RunningGang> running;
+  for (const placement::RunningGang& gang : in.running) {
+    if (gang.uid != job.meta.uid) running.push_back(gang);
+  }
+  if (auto own = RunningOf(job, Priority())) running.push_back(*std::move(own));
+  line_ = placement::FormLine(Yard(), waiting, running, in.now);
+  return line_;
+}
+
+bool Context::MayBePreempted() {
+  return in.surroundings != nullptr ? in.surroundings->MayBePreempted(job.meta.uid) : !in.waiting.empty();
+}
+
+Result<api::PriorityClass> Context::NamedPriority() {
+  const std::string& name = job.spec.priority_class_name;
+  return in.surroundings != nullptr ? in.surroundings->Priority(name) : FindPriority(in.priority_classes, name);
+}
+
+api::PriorityClass Context::Priority() { return PriorityOr(NamedPriority()); }
 
 void Context::Requeue(Milliseconds after) {
   after = std::max(after, Milliseconds(1));

@@ -20,6 +20,7 @@ inline constexpr const char* kStopSuspend = "Suspend";
 inline constexpr const char* kStopDeleted = "Deleted";
 inline constexpr const char* kStopFailed = "Failed";  // the attempt ended by itself; its exits are already counted
 inline constexpr const char* kStopUndo = "Undo";      // the gang did not come up
+inline constexpr const char* kStopPreempted = "Preempted";  // a more important job needs its GPUs
 
 // Numbers above it are nobody's attempts, and would overflow by and by.
 inline constexpr int64_t kMaxAttempt = 1'000'000'000;
@@ -58,6 +59,12 @@ struct Context {
   bool NodeLost(const std::string& name);
   const api::NodeSnapshot* FindNode(const std::string& name);
   const placement::Yard& Yard();
+  // Valid until the next call; see Surroundings::Line().
+  const placement::Line& Line(const placement::WaitingGang* asking = nullptr);
+  bool MayBePreempted();
+  // Of the class that the job names; of the default one where there is no such class.
+  api::PriorityClass Priority();
+  Result<api::PriorityClass> NamedPriority();
 
   void Requeue(Milliseconds after);
   void RequeueAt(TimePoint when) { Requeue(when - in.now); }
@@ -69,6 +76,7 @@ struct Context {
  private:
   std::unordered_map<std::string_view, const api::NodeSnapshot*> nodes_;
   std::optional<placement::Yard> yard_;
+  placement::Line line_;
 };
 
 std::string Plural(int64_t count, std::string_view noun);  // "1 pod", "2 pods"

@@ -26,6 +26,7 @@
 #include "operator/api/training_job.h"
 #include "operator/base/backoff.h"
 #include "operator/base/clock.h"
+#include "operator/placement/line.h"
 #include "operator/placement/yard.h"
 #include "operator/sizing/plan.h"
 
@@ -42,6 +43,13 @@ class Surroundings {
   // Everybody's claims and pods, those of the job itself included. Asked when GPUs are to be given out: nobody else may
   // give any out until the decision is carried out or dropped.
   virtual const placement::Yard& Yard() const = 0;
+  // Who waits for GPUs, in order, and what is kept for them; with `asking`, which takes the place of what was known of
+  // that job, or without. What it gave before is valid no longer. Asked under the same terms as Yard().
+  virtual const placement::Line& Line(const placement::WaitingGang* asking) const = 0;
+  // Whether a running job may have to make room for another: cheap, and never false when Line() says so.
+  virtual bool MayBePreempted(const std::string& job_uid) const = 0;
+  // The class that a job names; empty: the cluster's default one, or {"", 0}. Error: kNotFound, with the known ones.
+  virtual Result<api::PriorityClass> Priority(const std::string& name) const = 0;
 };
 
 // Who plans jobs. An interface, so that plans can be remembered: the same question must have the same answer.
@@ -58,12 +66,15 @@ struct Input {
   bool pods_fresh = false;              // `pods` was listed from the API server after `job` was read
   std::vector<api::PodSnapshot> ended;  // its pods that were killed while being deleted and are gone, as they last
                                         // were: for what people are told, never for what is done
-  // What else there is. Null: as the three lists below say, which is enough for a few nodes.
+  // What else there is. Null: as the lists below say, which is enough for a few nodes.
   const Surroundings* surroundings = nullptr;
   std::vector<api::NodeSnapshot> nodes;
   std::vector<api::PodSnapshot> all_pods;        // of the whole cluster, for the ledger; may include `pods`
   std::vector<placement::Booking> other_claims;  // ClaimsOf every other job
-  Planner* planner = nullptr;                    // null: sizing::PlanJob
+  std::vector<placement::WaitingGang> waiting;   // WaitingOf other jobs
+  std::vector<placement::RunningGang> running;   // RunningOf other jobs
+  std::vector<api::PriorityClass> priority_classes;
+  Planner* planner = nullptr;  // null: sizing::PlanJob
   bool service_exists = false;
   std::string refused;  // why what this attempt needs cannot be made, where trying at once again would not help
   // What rank 0 of attempt `progress_attempt` last said of itself; ignored unless that is the live attempt.
@@ -118,6 +129,7 @@ struct Decision {
   bool refresh_pods = false;  // see the protocol above; when set there are no actions that depend on it
   std::vector<Action> actions;
   std::vector<Event> events;
+  std::vector<std::string> concerns;          // UIDs of other jobs that should be looked at: they must make room
   std::optional<Milliseconds> requeue_after;  // decide again after this even if nothing happens
 };
 
@@ -126,5 +138,15 @@ Decision Decide(const Input& input, const Options& options);
 
 // The bookings of a job's live attempt, for the ledger of the other jobs; empty when terminal or nothing is claimed.
 std::vector<placement::Booking> ClaimsOf(const api::TrainingJob& job);
+
+// The job's place in the line; nullopt where it has none: it is not planned yet, it holds a placement, it is suspended,
+// only to be planned, being deleted, finished, or another controller's. `priority` is of the class that it names.
+std::optional<placement::WaitingGang> WaitingOf(const api::TrainingJob& job, const Options& options,
+                                                const api::PriorityClass& priority);
+// What others that wait must know of its live attempt; nullopt: it has none.
+std::optional<placement::RunningGang> RunningOf(const api::TrainingJob& job, const api::PriorityClass& priority);
+
+// The class called `name` among `known`, as Surroundings::Priority has it.
+Result<api::PriorityClass> FindPriority(const std::vector<api::PriorityClass>& known, const std::string& name);
 
 }  // namespace trainyard::lifecycle

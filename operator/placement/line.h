@@ -1,0 +1,110 @@
+// The line of gangs that wait for GPUs: who comes first, what is kept for whom, and who must stop for whom.
+// Order: priority high first, then the earlier creation, then the UID. EASY backfill (Lifka, "The ANL/IBM SP scheduling
+// system", 1995; what Slurm's backfill does with one reservation): the first gang of a product that does not fit gets
+// the earliest moment, by the estimates of those that run, at which it does, and of its nodes it keeps what is free
+// already; whoever comes behind takes what is left, or what it will have given back by then by its own estimate. So
+// small jobs fill holes and never delay a large one.
+// Pure and deterministic. Thread-safety: plain values and pure functions.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "operator/base/clock.h"
+#include "operator/placement/place.h"
+#include "operator/placement/yard.h"
+
+namespace trainyard::placement {
+
+// A job that is planned and may start: not suspended, not in a back-off, nothing of it placed.
+struct WaitingGang {
+  std::string uid;
+  std::string name;  // "namespace/name"
+  int64_t priority = 0;
+  bool may_preempt = true;
+  TimePoint since;                       // its creation: what it waited in earlier turns counts as well
+  TimePoint not_before;                  // it is in no line before: it backs off
+  std::optional<Milliseconds> estimate;  // how long it would run, where that is known
+  GangRequest request;                   // `held` and `released` are FormLine's to fill in
+};
+
+// A job whose attempt holds GPUs.
+struct RunningGang {
+  std::string uid;
+  std::string name;  // "namespace/name"
+  int64_t priority = 0;
+  std::vector<Booking> holds;
+  TimePoint placed_at;
+  TimePoint saved_at;                     // of its last checkpoint, or when it began: what it did since would be lost
+  std::optional<TimePoint> expected_end;  // by its own estimate
+  bool stopping = false;                  // it is leaving for good, or for as long as others want its GPUs
+  bool preemptible = true;
+
+  int64_t Gpus() const;
+};
+
+struct LineEntry {
+  std::string uid;
+  std::string name;
+  int64_t priority = 0;
+  int64_t gpus = 0;
+  int64_t per_node = 0;
+  std::vector<std::string> products;  // as asked for
+  TimePoint since;
+  int64_t position = 0;  // 1 is next
+  bool fits = false;     // now, beside what those ahead keep: it is about to start on `placement`
+  bool never = false;    // it would not fit if every job ended: nothing is kept for it
+  // Where it starts: now if it fits, at `expected_start` if that is reserved.
+  std::optional<GangPlacement> placement;
+  std::map<std::string, int64_t> reserved;  // node -> GPUs that are free now and kept for it
+  std::optional<TimePoint> expected_start;  // absent: now, or nobody can say
+  std::vector<std::string> victims;         // UIDs of running jobs that must stop for it
+  std::vector<std::string> leaving;         // UIDs of those that stop already and whose GPUs it gets
+  size_t ahead = 0;                         // index + 1 of the entry that it must not delay; 0: none
+  std::vector<std::string> holders;         // UIDs of running jobs that hold what it waits for, the largest first
+  int64_t foreign_gpus = 0;                 // held by pods that are of no job of ours, on nodes of its product
+};
+
+struct Line {
+  std::vector<LineEntry> entries;  // in order
+  // When time alone changes the line: someone's back-off ends, or an estimate has run out.
+  std::optional<TimePoint> until;
+
+  const LineEntry* Find(std::string_view uid) const;
+  // What those ahead of this job keep from it now, node -> GPUs; for one that is not in the line: what all keep.
+  std::map<std::string, int64_t> HeldFor(std::string_view uid) const;
+  // Who this running job must stop for; null: nobody.
+  const LineEntry* PreemptedBy(std::string_view uid) const;
+
+  struct Holder {
+    std::string name;
+    int64_t priority = 0;
+    int64_t gpus = 0;
+    bool stopping = false;
+    std::optional<TimePoint> expected_end;
+  };
+  std::unordered_map<std::string, Holder> holders;  // running jobs that an entry names, by UID
+  std::unordered_map<std::string, size_t> index;    // UID -> entry
+  std::unordered_map<std::string, size_t> stops;    // UID of a victim -> entry that it stops for
+};
+
+// `previous`, if given, was formed a moment ago: who fitted keeps his place as long as it is still there, so that a
+// line of thousands is not placed anew for every change.
+Line FormLine(const Yard& yard, const std::vector<WaitingGang>& waiting, const std::vector<RunningGang>& running,
+              TimePoint now, const Line* previous = nullptr);
+// The same without copies; no pointer is null.
+Line FormLine(const Yard& yard, std::vector<const WaitingGang*> waiting, const std::vector<const RunningGang*>& running,
+              TimePoint now, const Line* previous = nullptr);
+
+// Why the entry has not started, beside what it lacks: whose turn it is, who holds the space and for how long, who
+// makes room, when it is expected to start. One line; changes with these and hardly with `now`. Empty: it fits.
+std::string WhyWaits(const Line& line, const LineEntry& entry, TimePoint now);
+
+}  // namespace trainyard::placement
