@@ -39,7 +39,7 @@ void Refuse(Context& c, const std::string& reason, const std::string& message) {
 }
 
 Result<api::PlanStatus> Plan(Context& c, const api::TrainingJob& job) {
-  const std::vector<sizing::ProductSupply> supply = c.Yard().Supply();
+  const std::vector<sizing::ProductSupply> supply = c.Yard().Supply(c.job.spec.pod_template.nodes);
   const std::shared_ptr<const sizing::Catalogue>& catalogue = c.opt.yard.catalogue;
   auto ask = [&](const api::TrainingJob& asked) {
     if (c.in.planner != nullptr) return c.in.planner->Plan(asked, supply, catalogue);

@@ -6,6 +6,7 @@
 #include "operator/lifecycle/conditions.h"
 #include "operator/lifecycle/pod_builder.h"
 #include "operator/lifecycle/steps.h"
+#include "operator/placement/constraints.h"
 #include "trainer/contract/contract.h"
 
 namespace trainyard::lifecycle {
@@ -34,6 +35,9 @@ std::string Obstacle(Context& c) {
     const placement::YardNode* node = c.Yard().Find(placed.node);
     if (node == nullptr) return "node " + placed.node + " no longer exists";
     if (!node->Eligible()) return "node " + placed.node + ": " + node->ineligible;
+    if (const std::string barred = placement::WhyBarred(*node, c.job.spec.pod_template.nodes); !barred.empty()) {
+      return "node " + placed.node + ": " + barred;
+    }
     if (node->used > node->usable) {
       return "node " + placed.node + " is booked for " + Plural(node->used, "GPU") + " and has " +
              std::to_string(node->usable);

@@ -35,17 +35,31 @@ std::string NotWhole(const api::NodeSnapshot& node, const std::string& label) {
   return "";
 }
 
-std::string BadTaint(const api::NodeSnapshot& node, const YardOptions& options) {
+// Of a node that is going away or told to take nobody: no toleration of a job changes that.
+std::string BarringTaint(const api::NodeSnapshot& node) {
+  for (const api::Taint& taint : node.taints) {
+    if (taint.effect != "NoSchedule" && taint.effect != "NoExecute") continue;
+    if (taint.key == "node.kubernetes.io/unschedulable") return "cordoned";
+    if (taint.key == "ToBeDeletedByClusterAutoscaler" || taint.key == "karpenter.sh/disrupted" ||
+        taint.key == "karpenter.sh/disruption") {
+      return "being removed (taint " + taint.key + ")";
+    }
+  }
+  return "";
+}
+
+std::vector<api::Taint> TaintsToTolerate(const api::NodeSnapshot& node, const YardOptions& options) {
+  std::vector<api::Taint> taints;
   for (const api::Taint& taint : node.taints) {
     if (taint.effect != "NoSchedule" && taint.effect != "NoExecute") continue;
     const auto& tolerated = options.tolerated_taints;
-    // Our toleration is for NoSchedule; NoExecute of the same key would evict the pods.
+    // Our own toleration is for NoSchedule; NoExecute of the same key would evict the pods.
     if (taint.effect == "NoSchedule" && std::find(tolerated.begin(), tolerated.end(), taint.key) != tolerated.end()) {
       continue;
     }
-    return "taint " + taint.key + (taint.value.empty() ? "" : "=" + taint.value) + ":" + taint.effect;
+    taints.push_back(taint);
   }
-  return "";
+  return taints;
 }
 
 std::string BadCondition(const api::NodeSnapshot& node, const YardOptions& options) {
@@ -64,7 +78,7 @@ std::string WhyIneligible(const api::NodeSnapshot& node, const YardNode& seen, c
   if (!not_whole.empty()) return not_whole;
   std::string mig = Label(node, kLabelMigState);
   if (!mig.empty() && mig != "success") return "MIG is being reconfigured (" + mig + ")";
-  if (std::string taint = BadTaint(node, options); !taint.empty()) return taint;
+  if (std::string taint = BarringTaint(node); !taint.empty()) return taint;
   if (std::string condition = BadCondition(node, options); !condition.empty()) return condition;
   if (seen.usable == 0) return std::string("advertises no ") + api::kGpuResource;
   return "";
@@ -100,8 +114,11 @@ const sizing::GpuProduct* ProductNames::Find(const std::string& label) {
   return it->second;
 }
 
-YardNode Describe(const api::NodeSnapshot& node, const YardOptions& options, ProductNames& products) {
+YardNode Describe(const std::shared_ptr<const api::NodeSnapshot>& snapshot, const YardOptions& options,
+                  const std::vector<TopologyLevel>& levels, ProductNames& products) {
+  const api::NodeSnapshot& node = *snapshot;
   YardNode out;
+  out.snapshot = snapshot;
   out.name = node.name;
   std::string label = Label(node, kLabelProduct);
   if (label.empty()) label = Label(node, kLabelGkeProduct);
@@ -113,11 +130,8 @@ YardNode Describe(const api::NodeSnapshot& node, const YardOptions& options, Pro
   if (out.memory_mib <= 0) out.memory_mib = product != nullptr ? product->memory_mib : 0;
   out.clique = Label(node, kLabelClique);
   out.link = LinkOf(product, out.clique);
-  for (const std::string& key : options.topology_keys) {
-    std::string value = Label(node, key.c_str());
-    if (value.empty()) break;
-    out.path.push_back(std::move(value));
-  }
+  out.path = PathOf(node.labels, levels);
+  out.taints = TaintsToTolerate(node, options);
   std::string not_whole = NotWhole(node, label);
   auto gpus = node.allocatable.find(api::kGpuResource);
   if (not_whole.empty() && gpus != node.allocatable.end()) out.usable = std::max<int64_t>(0, gpus->second);

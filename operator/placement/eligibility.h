@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "operator/api/snapshot.h"
 #include "operator/placement/yard.h"
@@ -25,7 +26,8 @@ class ProductNames {
   std::map<std::string, const sizing::GpuProduct*> found_;
 };
 
-// Product, memory, link class, clique, path and usable GPUs; the ledger is not looked at.
-YardNode Describe(const api::NodeSnapshot& node, const YardOptions& options, ProductNames& products);
+// Everything but the ledger: product, memory, links, clique, path on `levels`, usable GPUs, what bars whom.
+YardNode Describe(const std::shared_ptr<const api::NodeSnapshot>& node, const YardOptions& options,
+                  const std::vector<TopologyLevel>& levels, ProductNames& products);
 
 }  // namespace trainyard::placement

@@ -16,6 +16,10 @@ void LiveYard::DropIfEmpty(const std::string& name) {
 void LiveYard::SetNode(const NodePtr& node) {
   Seat& seat = seats_[node->name];
   const bool known = seat.node != nullptr;
+  if (!known || seat.node->labels != node->labels) {
+    if (known) census_.Remove(seat.node->labels);
+    census_.Add(node->labels);
+  }
   seat.node = node;
   if (!known) {
     rearrange_ = true;
@@ -27,6 +31,7 @@ void LiveYard::SetNode(const NodePtr& node) {
 void LiveYard::RemoveNode(const std::string& name) {
   const auto seat = seats_.find(name);
   if (seat == seats_.end() || seat->second.node == nullptr) return;
+  census_.Remove(seat->second.node->labels);
   seat->second.node = nullptr;
   rearrange_ = true;
   DropIfEmpty(name);
@@ -89,12 +94,16 @@ void LiveYard::Recount(YardNode& node, const Seat& seat) const {
 }
 
 const Yard& LiveYard::Current() {
+  if (std::vector<TopologyLevel> levels = census_.Levels(); levels != yard_.levels_) {
+    yard_.levels_ = std::move(levels);
+    rearrange_ = true;
+  }
   for (const std::string& name : stale_) {
     if (rearrange_) break;
     const auto place = yard_.index_.find(name);
     if (place == yard_.index_.end()) continue;  // nobody's node
     const Seat& seat = seats_.at(name);
-    YardNode described = Describe(*seat.node, options_, products_);
+    YardNode described = Describe(seat.node, options_, yard_.levels_, products_);
     YardNode& node = yard_.nodes_[place->second];
     if (described.path != node.path || described.clique != node.clique) {
       rearrange_ = true;
@@ -109,7 +118,7 @@ const Yard& LiveYard::Current() {
   yard_.nodes_.clear();
   for (const auto& [name, seat] : seats_) {
     if (seat.node == nullptr) continue;
-    Recount(yard_.nodes_.emplace_back(Describe(*seat.node, options_, products_)), seat);
+    Recount(yard_.nodes_.emplace_back(Describe(seat.node, options_, yard_.levels_, products_)), seat);
   }
   yard_.Arrange();
   return yard_;

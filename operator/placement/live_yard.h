@@ -20,8 +20,10 @@ class LiveYard {
   using NodePtr = std::shared_ptr<const api::NodeSnapshot>;
   using UsePtr = std::shared_ptr<const PodUse>;
 
-  explicit LiveYard(YardOptions options) : options_(std::move(options)), products_(options_.catalogue) {
+  explicit LiveYard(YardOptions options)
+      : options_(std::move(options)), products_(options_.catalogue), census_(options_.topology) {
     yard_.catalogue_ = options_.catalogue;
+    yard_.fabrics_ = options_.fabrics;
   }
 
   void SetNode(const NodePtr& node);
@@ -49,6 +51,7 @@ class LiveYard {
 
   const YardOptions options_;
   ProductNames products_;
+  LevelCensus census_;
   std::unordered_map<std::string, Seat> seats_;                      // by the node's name
   std::unordered_map<std::string, std::set<std::string>> claim_of_;  // job UID -> nodes with its claims
   Yard yard_;

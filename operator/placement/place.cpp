@@ -4,6 +4,7 @@
 #include <optional>
 #include <set>
 
+#include "operator/placement/constraints.h"
 #include "operator/placement/selection.h"
 #include "operator/placement/why_not.h"
 
@@ -23,7 +24,8 @@ std::vector<Candidate> Candidates(const Yard& yard, const GangRequest& request, 
   for (size_t i = 0; i < yard.nodes().size(); ++i) {
     const YardNode& node = yard.nodes()[i];
     if (!node.Eligible() || node.product != product || Penalty(node, request) > max_penalty) continue;
-    if (linked && node.link == LinkClass::kPcie) continue;
+    if (!Allowed(node, request.constraints)) continue;
+    if (linked && !node.Linked(request.per_node)) continue;
     int64_t free = FreeFor(node, request);
     if (free >= request.per_node && LackingResource(node, request).empty()) out.push_back({i, free});
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "operator/placement/constraints.h"
 #include "operator/sizing/gpu_catalogue.h"
 
 namespace trainyard::placement {
@@ -54,6 +55,10 @@ Room Count(const Yard& yard, const GangRequest& request, const std::vector<std::
     if (!ProductAllowed(node, products)) continue;
     if (!node.Eligible()) {
       ++census.unfit[node.ineligible];
+      continue;
+    }
+    if (const std::string barred = WhyBarred(node, request.constraints); !barred.empty()) {
+      ++census.unfit[barred];
       continue;
     }
     ++census.eligible;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "operator/placement/constraints.h"
 #include "operator/placement/eligibility.h"
 
 namespace trainyard::placement {
@@ -25,6 +26,10 @@ struct Held {
 using HeldKey = std::pair<std::string_view, int64_t>;
 
 }  // namespace
+
+std::string TaintText(const api::Taint& taint) {
+  return taint.key + (taint.value.empty() ? "" : "=" + taint.value) + ":" + taint.effect;
+}
 
 bool NaturalLess(std::string_view a, std::string_view b) {
   size_t i = 0, j = 0;
@@ -111,12 +116,14 @@ void Yard::Arrange() {
 Yard Yard::Build(const std::vector<api::NodeSnapshot>& nodes, const std::vector<api::PodSnapshot>& all_pods,
                  const std::vector<Booking>& claims, const YardOptions& options) {
   Yard yard;
-  std::unordered_map<std::string_view, const api::NodeSnapshot*> snapshots;
   yard.catalogue_ = options.catalogue;
+  yard.fabrics_ = options.fabrics;
+  LevelCensus census(options.topology);
+  for (const api::NodeSnapshot& node : nodes) census.Add(node.labels);
+  yard.levels_ = census.Levels();
   ProductNames products(options.catalogue);
   for (const api::NodeSnapshot& node : nodes) {
-    yard.nodes_.push_back(Describe(node, options, products));
-    snapshots[node.name] = &node;
+    yard.nodes_.push_back(Describe(std::make_shared<const api::NodeSnapshot>(node), options, yard.levels_, products));
   }
   yard.Arrange();
   std::vector<PodUse> uses;
@@ -133,9 +140,22 @@ Yard Yard::Build(const std::vector<api::NodeSnapshot>& nodes, const std::vector<
     if (auto it = yard.index_.find(claim.node); it != yard.index_.end()) claims_of[it->second].push_back(&claim);
   }
   for (size_t i = 0; i < yard.nodes_.size(); ++i) {
-    Account(yard.nodes_[i], snapshots[yard.nodes_[i].name]->allocatable, pods_of[i], claims_of[i]);
+    Account(yard.nodes_[i], yard.nodes_[i].snapshot->allocatable, pods_of[i], claims_of[i]);
   }
   return yard;
+}
+
+std::vector<std::string> Yard::level_names() const {
+  std::vector<std::string> names;
+  for (const TopologyLevel& level : levels_) names.push_back(level.name);
+  return names;
+}
+
+std::optional<size_t> Yard::LevelIndex(std::string_view name) const {
+  for (size_t i = 0; i < levels_.size(); ++i) {
+    if (levels_[i].name == name) return i;
+  }
+  return std::nullopt;
 }
 
 const YardNode* Yard::Find(std::string_view name) const {
@@ -143,11 +163,11 @@ const YardNode* Yard::Find(std::string_view name) const {
   return it == index_.end() ? nullptr : &nodes_[it->second];
 }
 
-std::vector<sizing::ProductSupply> Yard::Supply() const {
+std::vector<sizing::ProductSupply> Yard::Supply(const api::NodeConstraints& constraints) const {
   // Nodes of one product may differ in memory and size: each kind is one entry.
   std::map<std::tuple<std::string, int64_t, int64_t>, int64_t> kinds;
   for (const YardNode& node : nodes_) {
-    if (!node.Eligible() || !node.known) continue;
+    if (!node.Eligible() || !node.known || !Allowed(node, constraints)) continue;
     ++kinds[{node.product, node.memory_mib, node.usable}];
   }
   std::vector<sizing::ProductSupply> supply;

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "operator/cluster/snapshot.h"
+#include "operator/placement/constraints.h"
 #include "operator/placement/place.h"
 
 namespace trainyard::placement {
@@ -25,7 +26,7 @@ api::NodeSnapshot Load(const std::string& name) {
 
 YardOptions Topograph() {
   YardOptions options;
-  options.topology_keys = {"fabric.topograph.run/tier-1", "fabric.topograph.run/tier-0"};
+  options.topology = Topology::Of({{"block", "fabric.topograph.run/tier-1"}, {"rack", "fabric.topograph.run/tier-0"}});
   return options;
 }
 
@@ -53,9 +54,9 @@ TEST(NodeFixtures, PcieCardsHaveNoLinkThatLabelsCanTell) {
 
 TEST(NodeFixtures, EksLayersReadFarToNear) {
   YardOptions options;
-  for (const char* layer : {"1", "2", "3"}) {
-    options.topology_keys.push_back(std::string("topology.k8s.aws/network-node-layer-") + layer);
-  }
+  options.topology = Topology::Of({{"core", "topology.k8s.aws/network-node-layer-1"},
+                                   {"block", "topology.k8s.aws/network-node-layer-2"},
+                                   {"rack", "topology.k8s.aws/network-node-layer-3"}});
   YardNode node = See("03_h100_sxm_eks", options);
   EXPECT_EQ(node.product, "H100-SXM");
   EXPECT_EQ(node.link, LinkClass::kNvSwitchNode);
@@ -72,8 +73,9 @@ TEST(NodeFixtures, H100PcieIsNotTheSxmModel) {
 
 TEST(NodeFixtures, GkeBlocksMakeThePath) {
   YardOptions options;
-  options.topology_keys = {"cloud.google.com/gce-topology-block", "cloud.google.com/gce-topology-subblock",
-                           "cloud.google.com/gce-topology-host"};
+  options.topology = Topology::Of({{"block", "cloud.google.com/gce-topology-block"},
+                                   {"rack", "cloud.google.com/gce-topology-subblock"},
+                                   {"host", "cloud.google.com/gce-topology-host"}});
   YardNode node = See("05_h200_gke", options);
   EXPECT_EQ(node.product, "H200-SXM");
   EXPECT_EQ(node.usable, 8);
@@ -99,7 +101,7 @@ TEST(NodeFixtures, B200WithoutCliqueIsAnNvLinkDomainOfItsOwn) {
 TEST(NodeFixtures, Gb200TraysAreLinkedByTheWholeCliqueString) {
   YardOptions arm = Topograph();
   arm.tolerated_taints.push_back("kubernetes.io/arch");
-  EXPECT_THAT(See("08_gb200_tray").ineligible, HasSubstr("kubernetes.io/arch=arm64"));
+  EXPECT_EQ(WhyBarred(See("08_gb200_tray"), {}), "taint kubernetes.io/arch=arm64:NoSchedule");
   YardNode node = See("08_gb200_tray", arm);
   EXPECT_TRUE(node.Eligible()) << node.ineligible;
   EXPECT_EQ(node.product, "GB200");
@@ -132,10 +134,12 @@ TEST(NodeFixtures, MixedMigCountsWhatIsAllocatable) {
 }
 
 TEST(NodeFixtures, NodesThatTakeNoNewGangSayWhy) {
-  std::map<std::string, std::string> expected = {
-      {"13_mi300x", "amd.com/gpu"},    {"14_one_gpu_unhealthy", "condition SysLogsXIDError=True"},
-      {"15_cordoned", "cordoned"},     {"16_plugin_restarting", "advertises no nvidia.com/gpu"},
-      {"17_unreachable", "not ready"}, {"19_dra_only", "advertises no nvidia.com/gpu"}};
+  std::map<std::string, std::string> expected = {{"13_mi300x", "advertises no nvidia.com/gpu"},
+                                                 {"14_one_gpu_unhealthy", "condition SysLogsXIDError=True"},
+                                                 {"15_cordoned", "cordoned"},
+                                                 {"16_plugin_restarting", "advertises no nvidia.com/gpu"},
+                                                 {"17_unreachable", "not ready"},
+                                                 {"19_dra_only", "advertises no nvidia.com/gpu"}};
   for (const auto& [name, why] : expected) EXPECT_THAT(See(name).ineligible, HasSubstr(why)) << name;
   EXPECT_EQ(See("14_one_gpu_unhealthy").usable, 7);
 }

@@ -9,7 +9,7 @@
 
 namespace trainyard::placement {
 
-inline const YardOptions kRackOptions{.topology_keys = {"zone", "rack"}};
+inline const YardOptions kRackOptions{.topology = Topology::Of({{"zone", "zone"}, {"rack", "rack"}})};
 
 inline api::NodeSnapshot MakeNode(const std::string& name, int64_t gpus, const std::string& rack = "",
                                   const std::string& zone = "z", const std::string& product = "NVIDIA-H100-80GB-HBM3") {
