@@ -8,16 +8,10 @@
 // empty one is an error; a.PreciseTime(name, time) for a time with milliseconds.
 #pragma once
 
-#include <concepts>
-#include <type_traits>
-
+#include "operator/api/pod_fields.h"
 #include "operator/api/training_job.h"
 
 namespace trainyard::api {
-
-// T itself for reading, const T for writing.
-template <typename V, typename T>
-concept Of = std::same_as<std::remove_const_t<V>, T>;
 
 template <typename A, Of<Architecture> V>
 void Fields(A& a, V& v) {
@@ -101,6 +95,10 @@ void Fields(A& a, V& v) {
   a("perNode", v.per_node);
   a("products", v.products);
   a("nvlink", v.nvlink);
+  a.OptionalGroup("topology", !v.topology.level.empty(), [&](auto& topology) {
+    topology("level", v.topology.level);
+    topology("mode", v.topology.mode);
+  });
   a("goal", v.goal);
   a("allowOvercommit", v.allow_overcommit);
 }
@@ -158,11 +156,13 @@ void Fields(A& a, V& v) {
   a("suspend", v.suspend);
   a("planOnly", v.plan_only);
   a.NonEmpty("managedBy", v.managed_by);
+  a.NonEmpty("priorityClassName", v.priority_class_name);
   a.NonEmpty("image", v.image);
   a.NonEmpty("command", v.command);
   a.NonEmpty("args", v.args);
   a("env", v.env);
   a("volumes", v.volumes);
+  a.OptionalGroup("podTemplate", !v.pod_template.Empty(), [&](auto& pods) { Fields(pods, v.pod_template); });
 }
 
 template <typename A, Of<Condition> V>
@@ -239,10 +239,20 @@ void Fields(A& a, V& v) {
   a("gpus", v.gpus);
 }
 
+template <typename A, Of<PlacedDomain> V>
+void Fields(A& a, V& v) {
+  a("path", v.path);
+  a("nodes", v.nodes);
+}
+
 template <typename A, Of<PlacementStatus> V>
 void Fields(A& a, V& v) {
   a("nodes", v.nodes);
   a("domain", v.domain);
+  a("domains", v.domains);
+  a("fabric", v.fabric);
+  a("environment", v.environment);
+  a("resources", v.resources);
 }
 
 template <typename A, Of<TrainerStatus> V>
@@ -322,6 +332,7 @@ void Fields(A& a, V& v) {
   a("startTime", v.start_time);
   a("completionTime", v.completion_time);
   a("excludedNodes", v.excluded_nodes);
+  a("excludedAt", v.excluded_at);
   a("progress", v.progress);
   a.PreciseTime("progressTime", v.progress_time);
   a("checkpoint", v.checkpoint);

@@ -20,6 +20,36 @@ std::optional<int64_t> IntegerOfFloat(double x) {
   return std::nullopt;
 }
 
+// True if `value` is of `kind`; else the problem is reported.
+bool IsOfKind(const ReadContext& context, const std::string& path, const json& value, OpaqueKind kind) {
+  std::string text;
+  bool flag = false;
+  switch (kind) {
+    case OpaqueKind::kText:
+      if (!ReadScalar(context, path, value, text)) return false;
+      if (text.empty()) context.Report(path, "is empty; leave it out instead");
+      return !text.empty();
+    case OpaqueKind::kFlag:
+      return ReadScalar(context, path, value, flag);
+    case OpaqueKind::kObject:
+      return ExpectObject(context, path, value);
+    default:
+      break;
+  }
+  if (!ExpectList(context, path, value)) return false;
+  for (size_t i = 0; i < value.size(); ++i) {
+    const std::string at = path + "[" + std::to_string(i) + "]";
+    if (!ExpectObject(context, at, value[i])) return false;
+    if (kind != OpaqueKind::kNamedObjects) continue;
+    auto name = value[i].find("name");
+    if (name == value[i].end() || !name->is_string() || name->get_ref<const std::string&>().empty()) {
+      context.Report(at + ".name", "is required: a name");
+      return false;
+    }
+  }
+  return true;
+}
+
 bool LooksLikeNumber(const std::string& text) {
   return !text.empty() && text.find_first_not_of("0123456789.eE+-") == std::string::npos;
 }
@@ -166,10 +196,33 @@ std::string JsonReader::PathOf(std::string_view name) const {
   return path_.empty() ? std::string(name) : path_ + "." + std::string(name);
 }
 
+void JsonReader::Opaque(const char* name, OpaqueKind kind, std::string& text) {
+  const json* value = Find(name);
+  if (value == nullptr || !IsOfKind(context_, PathOf(name), *value, kind)) return;
+  if (!value->is_structured() || !value->empty()) text = value->dump();
+}
+
+void JsonReader::Passed(std::span<const OpaqueField> fields, std::string& text) {
+  json found = json::object();
+  for (const OpaqueField& field : fields) {
+    const json* value = Find(field.name);
+    if (value == nullptr || !IsOfKind(context_, PathOf(field.name), *value, field.kind)) continue;
+    if (!value->is_structured() || !value->empty()) found[field.name] = *value;
+  }
+  if (!found.empty()) text = found.dump();
+}
+
+void JsonReader::Refused(const char* name, const char* why) {
+  if (Find(name) != nullptr) context_.Report(PathOf(name), std::string("cannot be set: ") + why);
+  known_.pop_back();  // no suggestion for a misspelled field
+  refused_.push_back(name);
+}
+
 void JsonReader::Finish() const {
   if (!context_.strict) return;
   for (const auto& [key, value] : json_.items()) {
     if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
+    if (std::find(refused_.begin(), refused_.end(), key) != refused_.end()) continue;
     context_.Report(PathOf(Printable(key)),
                     "unknown field; " + (known_.empty() ? "none is known here" : Suggest(key, known_)));
   }

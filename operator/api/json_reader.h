@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -86,6 +87,9 @@ class JsonReader {
     if (right_type && value.empty()) context_.Report(PathOf(name), "is empty; leave it out instead");
   }
   void PreciseTime(const char* name, std::optional<TimePoint>& time) { (*this)(name, time); }
+  void Opaque(const char* name, OpaqueKind kind, std::string& text);
+  void Passed(std::span<const OpaqueField> fields, std::string& text);
+  void Refused(const char* name, const char* why);
 
   // The member `name`, or null when absent or null; remembers the name as known.
   const nlohmann::json* Find(const char* name);
@@ -138,6 +142,7 @@ class JsonReader {
   const nlohmann::json& json_;
   std::string path_;
   std::vector<std::string_view> known_;
+  std::vector<std::string_view> refused_;
 };
 
 }  // namespace trainyard::api

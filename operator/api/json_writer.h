@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -54,6 +55,9 @@ class JsonWriter {
   void operator()(const char* name, const std::map<std::string, T>& value) {
     if (!value.empty()) object_[name] = value;
   }
+  void operator()(const char* name, const std::map<std::string, TimePoint>& value) {
+    for (const auto& [key, time] : value) object_[name][key] = FormatTime(time);
+  }
   template <typename T>
     requires requires(JsonWriter& w, const T& v) { Fields(w, v); }
   void operator()(const char* name, const T& value) {
@@ -81,6 +85,13 @@ class JsonWriter {
   void PreciseTime(const char* name, const std::optional<TimePoint>& time) {
     if (time) object_[name] = FormatTime(*time, true);
   }
+  void Opaque(const char* name, OpaqueKind /*kind*/, const std::string& text) {
+    if (!text.empty()) object_[name] = nlohmann::json::parse(text);
+  }
+  void Passed(std::span<const OpaqueField> /*fields*/, const std::string& text) {
+    if (!text.empty()) object_.update(nlohmann::json::parse(text));
+  }
+  void Refused(const char* /*name*/, const char* /*why*/) {}
 
  private:
   template <typename T>

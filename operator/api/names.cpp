@@ -58,6 +58,31 @@ bool IsDnsLabel(std::string_view text, size_t max_length) {
                      [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-'; });
 }
 
+bool IsDnsSubdomain(std::string_view text) {
+  if (text.size() > 253) return false;
+  while (true) {
+    size_t dot = text.find('.');
+    if (!IsDnsLabel(text.substr(0, dot), 253)) return false;
+    if (dot == std::string_view::npos) return true;
+    text.remove_prefix(dot + 1);
+  }
+}
+
+bool IsLabelValue(std::string_view text) {
+  auto alnum = [](unsigned char c) { return std::isalnum(c) != 0; };
+  if (text.empty()) return true;
+  return text.size() <= 63 && alnum(text.front()) && alnum(text.back()) &&
+         std::all_of(text.begin(), text.end(),
+                     [&](unsigned char c) { return alnum(c) || c == '.' || c == '_' || c == '-'; });
+}
+
+bool IsQualifiedName(std::string_view text) {
+  const size_t slash = text.find('/');
+  const std::string_view name = slash == std::string_view::npos ? text : text.substr(slash + 1);
+  if (slash != std::string_view::npos && !IsDnsSubdomain(text.substr(0, slash))) return false;
+  return !name.empty() && IsLabelValue(name);
+}
+
 std::optional<std::string> NearestName(std::string_view word, const std::vector<std::string_view>& candidates) {
   // Distance grows with the product of the lengths: nobody means a name of ours by a very long word.
   if (word.empty() || word.size() > 64) return std::nullopt;

@@ -87,6 +87,14 @@ std::string ServiceName(std::string_view job_name);
 // A DNS label (RFC 1123): 1 to `max_length` lower-case letters, digits and '-', not at either end.
 bool IsDnsLabel(std::string_view text, size_t max_length = 63);
 
+// A DNS subdomain (RFC 1123): labels joined by '.', at most 253 characters.
+bool IsDnsSubdomain(std::string_view text);
+// What keys of labels, annotations and taints, and names of resources, are: a name of at most 63 letters, digits, '-',
+// '_' and '.', not with a sign at either end, alone or after a DNS subdomain and '/'.
+bool IsQualifiedName(std::string_view text);
+// Such a name without a domain, or nothing.
+bool IsLabelValue(std::string_view text);
+
 // The candidate nearest to `word` by edit distance, if it is near enough to be meant; case alone always is.
 std::optional<std::string> NearestName(std::string_view word, const std::vector<std::string_view>& candidates);
 // "did you mean 'layers'?" or "known are a, b, c"; for error messages.

@@ -4,6 +4,7 @@
 
 #include "operator/api/checks.h"
 #include "operator/api/names.h"
+#include "operator/api/validation_pod.h"
 #include "operator/base/quantity.h"
 
 namespace trainyard::api {
@@ -136,6 +137,14 @@ void CheckGpus(Checks& c, const Spec& spec) {
     c.Report(p + "count", std::to_string(g.count) + " is not divisible by perNode " + std::to_string(g.per_node) +
                               "; every node gets the same number");
   }
+  const GangTopology& topology = g.topology;
+  c.Length(p + "topology.level", topology.level, 63);
+  if (!IsLabelValue(topology.level)) {
+    c.Report(p + "topology.level", Quoted(topology.level) + " is not the name of a level such as rack");
+  }
+  if (topology.mode == TopologyMode::kRequired && topology.level.empty()) {
+    c.Report(p + "topology.level", "is required when mode is Required");
+  }
   c.Items(p + "products", g.products.size(), 32);
   std::set<std::string> seen;
   for (size_t i = 0; i < g.products.size(); ++i) {
@@ -239,17 +248,6 @@ void CheckProgram(Checks& c, const Spec& spec) {
   }
 }
 
-// A DNS subdomain (RFC 1123): labels joined by '.', at most 253 characters.
-bool IsDnsSubdomain(std::string_view text) {
-  if (text.size() > 253) return false;
-  while (true) {
-    size_t dot = text.find('.');
-    if (!IsDnsLabel(text.substr(0, dot), 253)) return false;
-    if (dot == std::string_view::npos) return true;
-    text.remove_prefix(dot + 1);
-  }
-}
-
 void CheckVolumes(Checks& c, const std::vector<Volume>& volumes) {
   c.Items("spec.volumes", volumes.size(), 64);
   std::set<std::string> seen;
@@ -281,22 +279,18 @@ void CheckVolumes(Checks& c, const std::vector<Volume>& volumes) {
   }
 }
 
-// "example.com/controller": a DNS subdomain, and a name that begins and ends with a letter or digit.
-bool IsDomainPath(std::string_view text) {
-  size_t slash = text.find('/');
-  if (slash == std::string_view::npos || !IsDnsSubdomain(text.substr(0, slash))) return false;
-  std::string_view name = text.substr(slash + 1);
-  auto alnum = [](unsigned char ch) { return std::isalnum(ch) != 0; };
-  return !name.empty() && alnum(name.front()) && alnum(name.back()) &&
-         std::all_of(name.begin(), name.end(),
-                     [&](unsigned char ch) { return alnum(ch) || ch == '.' || ch == '_' || ch == '-'; });
-}
-
 void CheckManagedBy(Checks& c, const std::string& managed_by) {
   if (managed_by.empty()) return;
   c.Length("spec.managedBy", managed_by, 63);
-  if (!IsDomainPath(managed_by)) {
+  if (managed_by.find('/') == std::string::npos || !IsQualifiedName(managed_by)) {
     c.Report("spec.managedBy", Quoted(managed_by) + " is not a path with a domain such as example.com/controller");
+  }
+}
+
+void CheckPriorityClass(Checks& c, const std::string& name) {
+  c.Length("spec.priorityClassName", name, 253);
+  if (!name.empty() && !IsDnsSubdomain(name)) {
+    c.Report("spec.priorityClassName", Quoted(name) + " is not a DNS name");
   }
 }
 
@@ -324,8 +318,10 @@ std::vector<std::string> Validate(const TrainingJob& job) {
   c.Range("spec.recovery.maxRestarts.infrastructure", job.spec.recovery.max_infrastructure_restarts, 0, 1'000'000);
   c.Range("spec.recovery.maxGraceSeconds", job.spec.recovery.max_grace_seconds, 1, 86'400);
   CheckManagedBy(c, job.spec.managed_by);
+  CheckPriorityClass(c, job.spec.priority_class_name);
   CheckProgram(c, job.spec);
   CheckVolumes(c, job.spec.volumes);
+  CheckPodTemplate(c, job.spec);
   return c.Take();
 }
 

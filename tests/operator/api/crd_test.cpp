@@ -47,6 +47,7 @@ std::string ValueType(const json& value) { return value.is_object() ? "object" :
 void ExpectSameFields(const json& schema, const json& value, const std::string& path) {
   EXPECT_TRUE(schema.contains("description") || path.ends_with("[*]")) << path << " has no description";
   ASSERT_EQ(SchemaType(schema), ValueType(value)) << path;
+  if (schema.value("x-kubernetes-preserve-unknown-fields", false)) return;  // passed on as it is
   if (schema.contains("items")) {
     ASSERT_FALSE(value.empty()) << path << ": the full job must fill every list";
     for (const json& item : value) ExpectSameFields(schema["items"], item, path + "[]");
@@ -101,6 +102,11 @@ class FullnessCheck {
     Expect(name);
   }
   void PreciseTime(const char* name, const std::optional<TimePoint>& /*time*/) { Expect(name); }
+  void Opaque(const char* name, OpaqueKind /*kind*/, const std::string& /*text*/) { Expect(name); }
+  void Passed(std::span<const OpaqueField> fields, const std::string& /*text*/) {
+    for (const OpaqueField& field : fields) Expect(field.name);
+  }
+  void Refused(const char* name, const char* /*why*/) { EXPECT_FALSE(written_.contains(name)) << path_ << "." << name; }
 
  private:
   void Expect(const char* name) {
@@ -183,6 +189,7 @@ TEST(Crd, HasTheEnumValuesOfTheApi) {
   EXPECT_EQ(at("/properties/spec/properties/training/properties/schedule/properties/type"), Names<ScheduleType>());
   EXPECT_EQ(at("/properties/spec/properties/parallelism/properties/strategy"), Names<Strategy>());
   EXPECT_EQ(at("/properties/spec/properties/gpus/properties/nvlink"), Names<NvLink>());
+  EXPECT_EQ(at("/properties/spec/properties/gpus/properties/topology/properties/mode"), Names<TopologyMode>());
   EXPECT_EQ(at("/properties/spec/properties/checkpoint/properties/resume"), Names<Resume>());
   EXPECT_EQ(at("/properties/status/properties/phase"), Names<Phase>());
 }
@@ -276,7 +283,8 @@ TEST(Crd, DescribesAndBoundsWhatItsRulesRead) {
 }
 
 void ExpectListTypes(const json& schema, const std::string& path) {
-  EXPECT_FALSE(schema.contains("x-kubernetes-preserve-unknown-fields")) << path;
+  const bool passed_on = path.starts_with("object.spec.podTemplate.spec.");
+  EXPECT_FALSE(schema.contains("x-kubernetes-preserve-unknown-fields") && !passed_on) << path;
   EXPECT_EQ(schema.value("type", "") == "array", schema.contains("x-kubernetes-list-type")) << path;
   const json properties = schema.value("properties", json::object());
   for (const auto& [name, sub] : properties.items()) ExpectListTypes(sub, path + "." + name);

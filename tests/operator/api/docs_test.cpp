@@ -153,6 +153,10 @@ json Other(const json& value, const json& schema) {
   if (value.is_number()) return value.get<double>() / 2;
   if (value.is_string()) return value.get<std::string>() + "x";
   json longer = value;
+  if (value.is_object()) {
+    longer["another"] = value.front();
+    return longer;
+  }
   longer.push_back(value.at(0));
   return longer;
 }

@@ -52,6 +52,7 @@ TrainingJob FullJob() {
             .per_node = 1,
             .products = {"H100-SXM"},
             .nvlink = NvLink::kRequired,
+            .topology = {.level = "rack", .mode = TopologyMode::kRequired},
             .goal = Goal::kFastest,
             .allow_overcommit = true};
   s.budget = {.max_hours = 60.5, .max_cost = 30'000.5};
@@ -65,11 +66,27 @@ TrainingJob FullJob() {
   s.suspend = true;
   s.plan_only = true;
   s.managed_by = "example.com/other";
+  s.priority_class_name = "research";
   s.image = "example.com/me/train:1";
   s.command = {"torchrun", "train.py"};
   s.args = {"--fast"};
   s.env = {{"NCCL_DEBUG", "INFO"}};
   s.volumes = {{.name = "corpus", .claim_name = "corpus-claim", .host_path = "/data", .empty_dir = true}};
+  s.pod_template.labels = {{"team", "a"}};
+  s.pod_template.annotations = {{"example.com/note", "b c"}};
+  s.pod_template.nodes = {
+      .node_selector = {{"pool", "training"}},
+      .affinity = {{.expressions = {{"zone", "In", {"a", "b"}}}, .fields = {{"metadata.name", "NotIn", {"node-x"}}}}},
+      .tolerations = {{"dedicated", "Equal", "training", "NoExecute", 60}}};
+  s.pod_template.preferences =
+      R"([{"weight": 10, "preference": {"matchExpressions": [{"key": "new", "operator": "Exists"}]}}])";
+  s.pod_template.rest = R"({
+    "serviceAccountName": "trainer", "automountServiceAccountToken": true, "imagePullSecrets": [{"name": "registry"}],
+    "securityContext": {"runAsUser": 1000}, "hostNetwork": true, "hostIPC": true,
+    "dnsPolicy": "ClusterFirstWithHostNet", "dnsConfig": {"options": [{"name": "ndots", "value": "1"}]},
+    "runtimeClassName": "nvidia", "schedulerName": "other-scheduler",
+    "initContainers": [{"name": "warm", "image": "warm:1"}],
+    "containers": [{"name": "logs", "image": "logs:1"}], "volumes": [{"name": "keys", "secret": {"secretName": "k"}}]})";
   JobStatus& t = job.status;
   t.phase = Phase::kRecovering;
   t.reason = "rank 1 was killed";
@@ -101,7 +118,12 @@ TrainingJob FullJob() {
                       .alternatives = {{"L40S", 4, "FSDP", 20.5, 88.5, "4 x L40S: 8.00 h later, but costs 11.00 less"}},
                       .advice = {"Two GPUs are the easiest to debug."},
                       .corrections = {.states = 1.5, .activations = 0.75, .buffers = 1.25, .step_seconds = 0.5}};
-  t.placement = PlacementStatus{{{"node-a", 1}, {"node-b", 1}}, "rack-3"};
+  t.placement = PlacementStatus{.nodes = {{"node-a", 1}, {"node-b", 1}},
+                                .domain = "rack-3",
+                                .domains = {{"zone-a/rack-3", 2}},
+                                .fabric = "infiniband",
+                                .environment = {{"NCCL_IB_HCA", "mlx5"}},
+                                .resources = {{"rdma/hca", 1}}};
   t.trainer = TrainerStatus{"example.com/me/train:1", 1000, 2147483648, 3};
   t.attempt = 7;
   t.started = true;
@@ -115,6 +137,7 @@ TrainingJob FullJob() {
   t.start_time = noon;
   t.completion_time = noon + Milliseconds(3'600'000);
   t.excluded_nodes = {{"node-c", 2}};
+  t.excluded_at = {{"node-c", noon}};
   t.progress = Progress{.step = 120,
                         .steps = 400,
                         .loss = 2.5,

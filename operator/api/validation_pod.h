@@ -1,0 +1,11 @@
+// What is checked of spec.podTemplate. Private to the room. Thread-safety: pure functions.
+#pragma once
+
+#include "operator/api/checks.h"
+#include "operator/api/training_job.h"
+
+namespace trainyard::api {
+
+void CheckPodTemplate(Checks& c, const Spec& spec);
+
+}  // namespace trainyard::api
