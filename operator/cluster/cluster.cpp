@@ -33,6 +33,7 @@ const KindInfo& InfoOf(Kind kind) {
       {"Node", "v1", "nodes", false},
       {"Event", "v1", "events", true},
       {"Lease", "coordination.k8s.io/v1", "leases", true},
+      {"PriorityClass", "scheduling.k8s.io/v1", "priorityclasses", false},
   };
   return kInfos[static_cast<int>(kind)];
 }

@@ -18,9 +18,9 @@
 
 namespace trainyard::cluster {
 
-enum class Kind { kTrainingJob, kPod, kService, kNode, kEvent, kLease };
-inline constexpr Kind kAllKinds[] = {Kind::kTrainingJob, Kind::kPod,   Kind::kService,
-                                     Kind::kNode,        Kind::kEvent, Kind::kLease};
+enum class Kind { kTrainingJob, kPod, kService, kNode, kEvent, kLease, kPriorityClass };
+inline constexpr Kind kAllKinds[] = {Kind::kTrainingJob, Kind::kPod,   Kind::kService,      Kind::kNode,
+                                     Kind::kEvent,       Kind::kLease, Kind::kPriorityClass};
 
 struct KindInfo {
   std::string_view kind;         // "Pod"
@@ -31,7 +31,7 @@ struct KindInfo {
 const KindInfo& InfoOf(Kind kind);
 
 struct ObjectKey {
-  std::string ns;  // empty for nodes
+  std::string ns;  // empty for nodes and priority classes
   std::string name;
   auto operator<=>(const ObjectKey&) const = default;
 };

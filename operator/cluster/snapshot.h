@@ -15,5 +15,6 @@ namespace trainyard::cluster {
 // Errors: kInvalidArgument.
 Result<api::PodSnapshot> PodFromJson(const nlohmann::json& pod);
 Result<api::NodeSnapshot> NodeFromJson(const nlohmann::json& node);
+Result<api::PriorityClass> PriorityClassFromJson(const nlohmann::json& object);
 
 }  // namespace trainyard::cluster

@@ -151,7 +151,7 @@ bool SpecChanged(const json& old, const json& next) {
 
 }  // namespace
 
-bool HasStatus(Kind kind) { return kind != Kind::kEvent && kind != Kind::kLease; }
+bool HasStatus(Kind kind) { return kind != Kind::kEvent && kind != Kind::kLease && kind != Kind::kPriorityClass; }
 
 std::string TextAt(const json& object, const json::json_pointer& pointer) {
   if (!object.contains(pointer)) return {};

@@ -2,6 +2,7 @@
 
 #include <random>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "operator/cluster/selector.h"
@@ -198,6 +199,28 @@ TEST(Selector, MatchesAsKubernetesDoes) {
   for (const char* bad : {"=1", "a in", "a in 1", "a within (1)", "a=(1", "a!==1", ",", "a=b c"}) {
     EXPECT_FALSE(Selector::Parse(bad).has_value()) << bad;
   }
+}
+
+TEST(PriorityClass, IsReadWithItsDefaults) {
+  const auto plain = PriorityClassFromJson({{"metadata", {{"name", "batch"}}}, {"value", -5}});
+  ASSERT_TRUE(plain.has_value()) << plain.error().message;
+  EXPECT_EQ(plain->name, "batch");
+  EXPECT_EQ(plain->value, -5);
+  EXPECT_TRUE(plain->preempts);
+  EXPECT_FALSE(plain->global_default);
+  const auto polite = PriorityClassFromJson(
+      {{"metadata", {{"name", "polite"}}}, {"value", 10}, {"preemptionPolicy", "Never"}, {"globalDefault", true}});
+  ASSERT_TRUE(polite.has_value()) << polite.error().message;
+  EXPECT_FALSE(polite->preempts);
+  EXPECT_TRUE(polite->global_default);
+}
+
+TEST(PriorityClass, WhatCannotBeReadIsNamed) {
+  EXPECT_FALSE(PriorityClassFromJson(nlohmann::json::array()).has_value());
+  const auto bad = PriorityClassFromJson({{"metadata", {{"name", "odd"}}}, {"value", "high"}});
+  ASSERT_FALSE(bad.has_value());
+  EXPECT_THAT(bad.error().message, testing::HasSubstr("priority class odd: value"));
+  EXPECT_FALSE(PriorityClassFromJson({{"value", 1}}).has_value());
 }
 
 }  // namespace
