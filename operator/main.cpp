@@ -20,6 +20,8 @@
 #include "operator/http/transport.h"
 #include "operator/logging.h"
 #include "operator/manager.h"
+#include "operator/placement/fabric.h"
+#include "operator/placement/topology.h"
 #include "operator/sizing/gpu_catalogue.h"
 
 namespace trainyard {
@@ -36,6 +38,8 @@ struct Flags {
   std::string cpu_per_gpu = "1";
   std::string memory_per_gpu = "2Gi";
   std::string catalogue;
+  std::string topology = "Auto";
+  std::string fabric_profiles;
   std::string log_level = "info";
   std::string log_format = "text";
   int64_t kube_api_timeout = 30'000, lease_timeout = 5'000, watch_timeout = 150'000, watch_idle_timeout = 185'000;
@@ -80,6 +84,10 @@ void AddFlags(CLI::App& app, Flags& flags) {
   named(app.add_option("--cpu-per-gpu", flags.cpu_per_gpu, "Requested by pods, a quantity"));
   named(app.add_option("--memory-per-gpu", flags.memory_per_gpu, "Requested by pods, a quantity"));
   named(app.add_option("--catalogue", flags.catalogue, "File of GPU products (YAML) that changes the known ones"));
+  named(app.add_option("--topology", flags.topology,
+                       "Where nodes are: Auto, None, a preset, or labels far to near: zone=KEY,rack=KEY"));
+  named(app.add_option("--fabric-profiles", flags.fabric_profiles,
+                       "File of NCCL profiles (YAML) that changes the known ones"));
   named(app.add_option("--log-level", flags.log_level, "trace, debug, info, warn, error"));
   named(app.add_option("--log-format", flags.log_format, "text, json"));
 }
@@ -97,6 +105,14 @@ Result<std::shared_ptr<const sizing::Catalogue>> ReadCatalogue(const std::string
   auto catalogue = sizing::Catalogue::FromYaml(*text, path);
   if (!catalogue) return Fail(catalogue.error());
   return std::make_shared<const sizing::Catalogue>(*std::move(catalogue));
+}
+
+Result<std::shared_ptr<const placement::FabricProfiles>> ReadFabricProfiles(const std::string& path) {
+  const auto text = ReadFile(path);
+  if (!text) return Fail(text.error());
+  auto profiles = placement::FabricProfiles::FromYaml(*text, path);
+  if (!profiles) return Fail(profiles.error());
+  return std::make_shared<const placement::FabricProfiles>(*std::move(profiles));
 }
 
 // Checks what CLI11 cannot, and fills the options.
@@ -149,6 +165,14 @@ Status Resolve(Flags& flags) {
     const auto catalogue = ReadCatalogue(flags.catalogue);
     if (!catalogue) return Fail(catalogue.error().Wrap("--catalogue"));
     m.controller.lifecycle.yard.catalogue = *catalogue;
+  }
+  const auto topology = placement::Topology::Parse(flags.topology);
+  if (!topology) return Fail(topology.error().Wrap("--topology"));
+  m.controller.lifecycle.yard.topology = *topology;
+  if (!flags.fabric_profiles.empty()) {
+    const auto profiles = ReadFabricProfiles(flags.fabric_profiles);
+    if (!profiles) return Fail(profiles.error().Wrap("--fabric-profiles"));
+    m.controller.lifecycle.yard.fabrics = *profiles;
   }
   if (*cpu <= 0 || *memory <= 0) {
     return Fail(ErrorCode::kInvalidArgument, "--cpu-per-gpu and --memory-per-gpu must be positive");

@@ -13,6 +13,7 @@
 #include "operator/cli/exit_codes.h"
 #include "operator/cli/plan/plan_command.h"
 #include "operator/cli/run/run_command.h"
+#include "operator/cli/topology_command.h"
 #include "operator/cli/validate_command.h"
 
 namespace trainyard::cli {
@@ -46,6 +47,7 @@ int Main(int argc, char** argv) {
   AddValidateCommand(app, exit_code, std::cout, std::cerr);
   AddRunCommand(app, exit_code, console);
   AddClientCommands(app, exit_code, client);
+  AddTopologyCommand(app, exit_code, std::cout, std::cerr);
   AddCheckpointsCommand(app, exit_code, std::cout, std::cerr);
   app.add_subcommand("version", "Print the version")->callback([] {
     std::cout << "trainyard " TRAINYARD_VERSION "\n";

@@ -9,6 +9,7 @@
 
 #include "operator/cluster/snapshot.h"
 #include "operator/lifecycle/lifecycle.h"
+#include "operator/placement/gpu_links.h"
 #include "trainer/contract/contract.h"
 
 namespace trainyard::controller {
@@ -29,7 +30,7 @@ bool SameNode(const api::NodeSnapshot& a, const api::NodeSnapshot& b) {
   const auto same_taint = [](const api::Taint& x, const api::Taint& y) {
     return x.key == y.key && x.value == y.value && x.effect == y.effect;
   };
-  return fields(a) == fields(b) &&
+  return fields(a) == fields(b) && placement::LinksNote(a) == placement::LinksNote(b) &&
          std::equal(a.taints.begin(), a.taints.end(), b.taints.begin(), b.taints.end(), same_taint);
 }
 

@@ -1,37 +1,34 @@
 #include "operator/placement/eligibility.h"
 
 #include <algorithm>
-#include <charconv>
+
+#include "operator/api/names.h"
+#include "operator/placement/gpu_labels.h"
 
 namespace trainyard::placement {
 namespace {
 
-constexpr const char* kLabelProduct = "nvidia.com/gpu.product";
-constexpr const char* kLabelGkeProduct = "cloud.google.com/gke-accelerator";
-constexpr const char* kLabelMemory = "nvidia.com/gpu.memory";
-constexpr const char* kLabelClique = "nvidia.com/gpu.clique";
 constexpr const char* kLabelSharing = "nvidia.com/gpu.sharing-strategy";
+constexpr const char* kLabelReplicas = "nvidia.com/gpu.replicas";
 constexpr const char* kLabelMigState = "nvidia.com/mig.config.state";
-
-std::string Label(const api::NodeSnapshot& node, const char* key) {
-  auto it = node.labels.find(key);
-  return it == node.labels.end() ? std::string() : it->second;
-}
-
-LinkClass LinkOf(const sizing::GpuProduct* product, const std::string& clique) {
-  if (!clique.empty()) return LinkClass::kNvLinkMultiNode;
-  if (product == nullptr) return LinkClass::kPcie;
-  // Simulated GPUs share one memory, which is as near as it gets. A rack product without a clique label has not joined
-  // its multi-node fabric: only its own node counts.
-  return product->HasNvlinkInNode() || product->Simulated() ? LinkClass::kNvSwitchNode : LinkClass::kPcie;
-}
+// No node has so many: what advertises more hands out shares of them.
+constexpr int64_t kMostGpus = 256;
 
 // Why the GPUs of the node cannot be handed out whole; empty when they can.
 std::string NotWhole(const api::NodeSnapshot& node, const std::string& label) {
-  std::string sharing = Label(node, kLabelSharing);
-  if (!sharing.empty() && sharing != "none") return "GPUs are shared (" + sharing + ")";
+  const std::string& sharing = LabelOf(node, kLabelSharing);
+  if (!sharing.empty() && sharing != "none") return "GPUs are shared (" + api::Printable(sharing) + ")";
   if (label.ends_with("-SHARED")) return "GPUs are shared";
+  // Before there was a label for sharing.
+  const std::string& replicas = LabelOf(node, kLabelReplicas);
+  if (!replicas.empty() && replicas != "0" && replicas != "1") {
+    return "GPUs are shared (" + api::Printable(replicas) + " replicas)";
+  }
   if (label.find("-MIG-") != std::string::npos) return "GPUs are cut into MIG slices";
+  const auto gpus = node.allocatable.find(api::kGpuResource);
+  if (gpus != node.allocatable.end() && gpus->second > kMostGpus) {
+    return "advertises " + std::to_string(gpus->second) + " GPUs, which no node has";
+  }
   return "";
 }
 
@@ -76,8 +73,8 @@ std::string WhyIneligible(const api::NodeSnapshot& node, const YardNode& seen, c
   if (!node.ready) return "not ready";
   if (node.unschedulable) return "cordoned";
   if (!not_whole.empty()) return not_whole;
-  std::string mig = Label(node, kLabelMigState);
-  if (!mig.empty() && mig != "success") return "MIG is being reconfigured (" + mig + ")";
+  const std::string& mig = LabelOf(node, kLabelMigState);
+  if (!mig.empty() && mig != "success") return "MIG is being reconfigured (" + api::Printable(mig) + ")";
   if (std::string taint = BarringTaint(node); !taint.empty()) return taint;
   if (std::string condition = BadCondition(node, options); !condition.empty()) return condition;
   if (seen.usable == 0) return std::string("advertises no ") + api::kGpuResource;
@@ -120,21 +117,16 @@ YardNode Describe(const std::shared_ptr<const api::NodeSnapshot>& snapshot, cons
   YardNode out;
   out.snapshot = snapshot;
   out.name = node.name;
-  std::string label = Label(node, kLabelProduct);
-  if (label.empty()) label = Label(node, kLabelGkeProduct);
+  const std::string& label = ProductLabel(node);
   const sizing::GpuProduct* product = products.Find(label);
   out.known = product != nullptr;
   out.product = product != nullptr ? product->name : label;
-  std::string memory = Label(node, kLabelMemory);
-  std::from_chars(memory.data(), memory.data() + memory.size(), out.memory_mib);
-  if (out.memory_mib <= 0) out.memory_mib = product != nullptr ? product->memory_mib : 0;
-  out.clique = Label(node, kLabelClique);
-  out.link = LinkOf(product, out.clique);
   out.path = PathOf(node.labels, levels);
   out.taints = TaintsToTolerate(node, options);
   std::string not_whole = NotWhole(node, label);
   auto gpus = node.allocatable.find(api::kGpuResource);
   if (not_whole.empty() && gpus != node.allocatable.end()) out.usable = std::max<int64_t>(0, gpus->second);
+  ReadGpuLabels(node, product, out);
   out.ineligible = WhyIneligible(node, out, not_whole, options);
   return out;
 }

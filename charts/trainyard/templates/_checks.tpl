@@ -5,6 +5,18 @@
 {{- mul (regexFind "^[0-9]+" .) (get $units (regexFind "[a-z]+$" .)) -}}
 {{- end -}}
 
+{{- /* A preset by name, or a list of {name, label} as the flag takes it. */ -}}
+{{- define "trainyard.topology" -}}
+{{- if kindIs "string" .Values.topology -}}
+{{- .Values.topology -}}
+{{- else -}}
+{{- range $i, $level := .Values.topology -}}
+{{- if $i -}},{{- end -}}
+{{- $level.name }}={{ $level.label -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "trainyard.checks" -}}
 {{- with .Values.leaderElection -}}
 {{- if and (gt (int $.Values.replicas) 1) (not .enabled) -}}
@@ -25,7 +37,7 @@
 {{- fail (printf "podDisruptionBudget.minAvailable: %d of %d replicas may never be missing, so that no node could be drained; make it smaller" (int .minAvailable) (int $.Values.replicas)) -}}
 {{- end -}}
 {{- end -}}
-{{- $own := list "namespace" "leader-elect" "leader-election-namespace" "leader-election-id" "lease-duration" "renew-deadline" "retry-period" "kube-api-qps" "kube-api-burst" "workers" "parallel-creates" "metrics-bind-address" "health-probe-bind-address" "trainer-image" "catalogue" "cpu-per-gpu" "memory-per-gpu" "log-level" "log-format" -}}
+{{- $own := list "namespace" "leader-elect" "leader-election-namespace" "leader-election-id" "lease-duration" "renew-deadline" "retry-period" "kube-api-qps" "kube-api-burst" "workers" "parallel-creates" "metrics-bind-address" "health-probe-bind-address" "trainer-image" "catalogue" "topology" "fabric-profiles" "cpu-per-gpu" "memory-per-gpu" "log-level" "log-format" -}}
 {{- range .Values.extraArgs -}}
 {{- $name := regexReplaceAll "=.*$" (trimPrefix "--" .) "" -}}
 {{- if has (trimPrefix "no-" $name) $own -}}
