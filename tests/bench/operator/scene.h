@@ -23,6 +23,7 @@ class Scene {
 
   cluster::Cluster& cluster() { return *cluster_; }
   const std::string& ns() const { return ns_; }
+  int nodes() const { return nodes_; }
   // The flags that the chart gives the operator with its default values, and more_flags.
   const std::vector<std::string>& flags() const { return flags_; }
   // Pods that the operator creates at once, by those flags: so many connections the baseline gets.
