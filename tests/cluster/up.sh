@@ -2,11 +2,12 @@
 # A real Kubernetes control plane for tests: etcd, kube-apiserver, kube-controller-manager and kube-scheduler as processes
 # with ports, certificates and directories of their own, and the CRD applied. No root and no container is needed.
 #
-#   tests/cluster/up.sh --dir DIR [--address IP] [--audit] [--while PID] [--no-crd]
+#   tests/cluster/up.sh --dir DIR [--address IP] [--audit] [--audit-objects] [--while PID] [--no-crd]
 #
 #   --dir DIR      everything of this run; a run that is already there is taken down first
 #   --address IP   also serve on this address, which must be one of this machine's (pods reach the API server through it)
 #   --audit        write who did what to DIR/logs/audit.log (one JSON line per request, metadata only)
+#   --audit-objects  the same, with pods, nodes and jobs as each write left them: their whole history is in the log
 #   --while PID    take everything down when that process is gone
 #   --no-crd       leave the CRD to the test (a chart brings it)
 #
@@ -22,15 +23,18 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 source "$here/certificates.sh"
 
-dir="" address="" audit=0 while_pid="" crd=1
+dir="" address="" audit="" while_pid="" crd=1
 while [ $# -gt 0 ]; do
   case $1 in
     --dir) dir=$2; shift 2 ;;
     --address) address=$2; shift 2 ;;
-    --audit) audit=1; shift ;;
+    --audit) audit='{level: Metadata}'; shift ;;
+    --audit-objects)
+      audit='{level: RequestResponse, verbs: [create, update, patch, delete, deletecollection], resources: [{group: "", resources: [pods, pods/*, nodes, nodes/*]}, {group: trainyard.dev}]}, {level: None}'
+      shift ;;
     --while) while_pid=$2; shift 2 ;;
     --no-crd) crd=0; shift ;;
-    *) die "up.sh does not know $1: --dir DIR [--address IP] [--audit] [--while PID] [--no-crd]" ;;
+    *) die "up.sh does not know $1: --dir DIR [--address IP] [--audit] [--audit-objects] [--while PID] [--no-crd]" ;;
   esac
 done
 dir=$(run_dir "$dir")
@@ -133,9 +137,9 @@ apiserver_up() {
   port=$(free_port)
   [ -z "$address" ] || bind=0.0.0.0
   server="https://127.0.0.1:$port"
-  if [ $audit = 1 ]; then
-    printf 'apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n' \
-      >"$dir/audit-policy.yaml"
+  if [ -n "$audit" ]; then
+    printf 'apiVersion: audit.k8s.io/v1\nkind: Policy\nomitManagedFields: true\nomitStages: [RequestReceived]\nrules: [%s]\n' \
+      "$audit" >"$dir/audit-policy.yaml"
     more+=(--audit-policy-file "$dir/audit-policy.yaml" --audit-log-path "$dir/logs/audit.log" --audit-log-maxsize 2000)
   fi
   # Words on purpose: the variable holds several flags.

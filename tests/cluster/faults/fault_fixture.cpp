@@ -20,6 +20,7 @@ namespace {
 
 // Lives from the first test to the end of the program.
 struct World {
+  std::unique_ptr<cluster_test::ControlPlane> own_plane;
   cluster_test::ControlPlane* plane = nullptr;
   kube::Config config;
   std::unique_ptr<kube::KubeCluster> direct;
@@ -29,23 +30,42 @@ struct World {
 World world;
 
 // A product for each program, since several may run at once: a job must not land on nodes that go with another program.
-GpuModel GpuOfThisProgram() {
-  const std::map<std::string, GpuModel> gpus = {{"fault_calls_test", {"RTX-3090", "NVIDIA-GeForce-RTX-3090"}},
-                                                {"fault_watches_test", {"RTX-4090", "NVIDIA-GeForce-RTX-4090"}},
-                                                {"fault_lists_test", {"RTX-5090", "NVIDIA-GeForce-RTX-5090"}},
-                                                {"fault_outages_test", {"A30", "NVIDIA-A30"}}};
-  return gpus.at(program_invocation_short_name);
+struct Setting {
+  GpuModel gpu;
+  int nodes = 4;
+  bool audit = false;  // a control plane of its own, which writes down all that happens to pods, nodes and jobs
+};
+Setting SettingOfThisProgram() {
+  const std::map<std::string, Setting> settings = {
+      {"fault_calls_test", {{"RTX-3090", "NVIDIA-GeForce-RTX-3090"}}},
+      {"fault_watches_test", {{"RTX-4090", "NVIDIA-GeForce-RTX-4090"}}},
+      {"fault_lists_test", {{"RTX-5090", "NVIDIA-GeForce-RTX-5090"}}},
+      {"fault_outages_test", {{"A30", "NVIDIA-A30"}}},
+      {"gang_cluster_test", {.gpu = {"A100-80GB-SXM", "NVIDIA-A100-SXM4-80GB"}, .nodes = 0, .audit = true}}};
+  return settings.at(program_invocation_short_name);
 }
 
 class Ending : public testing::Environment {
   void TearDown() override {
     world.nodes.reset();
     world.direct.reset();
+    world.own_plane.reset();
   }
 };
 const testing::Environment* const kEnding = testing::AddGlobalTestEnvironment(new Ending);
 
 Status Build() {
+  const Setting setting = SettingOfThisProgram();
+  if (setting.audit) {
+    auto own = cluster_test::ControlPlane::Start({"--audit-objects"});
+    if (!own) return Fail(own.error());
+    world.own_plane = *std::move(own);
+    world.plane = world.own_plane.get();
+  } else {
+    auto shared = cluster_test::ControlPlane::Shared();
+    if (!shared) return Fail(shared.error());
+    world.plane = *shared;
+  }
   auto config = kube::LoadConfig(world.plane->kubeconfig());
   if (!config) return Fail(config.error());
   world.config = *std::move(config);
@@ -55,8 +75,9 @@ Status Build() {
   auto direct = kube::KubeCluster::Connect(world.config, options);
   if (!direct) return Fail(direct.error());
   world.direct = *std::move(direct);
-  world.gpu = GpuOfThisProgram();
-  auto nodes = SimulatedNodes::Start(*world.direct, 4, "faults-" + std::to_string(getpid()) + "-", world.gpu);
+  world.gpu = setting.gpu;
+  auto nodes =
+      SimulatedNodes::Start(*world.direct, setting.nodes, "faults-" + std::to_string(getpid()) + "-", world.gpu);
   if (!nodes) return Fail(nodes.error());
   world.nodes = *std::move(nodes);
   return {};
@@ -76,13 +97,13 @@ int64_t AttemptOf(const json& job) {
 }
 
 void FaultTest::SetUp() {
-  TRAINYARD_NEEDS_CLUSTER(plane);
   if (!world.direct) {
-    world.plane = plane;
     const Status built = Build();
+    const bool cannot = !built && built.error().code == ErrorCode::kFailedPrecondition;
+    if (cannot && !cluster_test::ClusterRequired()) GTEST_SKIP() << built.error().message;
     ASSERT_TRUE(built.has_value()) << built.error().message;
   }
-  ns_ = plane->FreshNamespace("faults");
+  ns_ = world.plane->FreshNamespace("faults");
   std::string made = (std::filesystem::temp_directory_path() / "trainyard-faults-XXXXXX").string();
   ASSERT_NE(mkdtemp(made.data()), nullptr);
   directory_ = made;
@@ -117,6 +138,8 @@ void FaultTest::TearDown() {
 }
 
 cluster::Cluster& FaultTest::direct() { return *world.direct; }
+const GpuModel& FaultTest::gpu() const { return world.gpu; }
+cluster_test::ControlPlane& FaultTest::plane() const { return *world.plane; }
 
 std::unique_ptr<FaultProxy> FaultTest::NewProxy() {
   auto proxy = FaultProxy::Start(world.config);

@@ -66,6 +66,8 @@ class FaultTest : public testing::Test {
   size_t CallsWithin(Milliseconds window, const When& which) const;
 
   cluster::Cluster& direct();
+  const GpuModel& gpu() const;  // of this program
+  cluster_test::ControlPlane& plane() const;
   const std::filesystem::path& directory() const { return directory_; }
   std::string ns_;
   std::string token_file_;  // set before StartOperator(): its first word is the bearer token

@@ -83,6 +83,14 @@ std::optional<int> OperatorProcess::Terminate(Milliseconds timeout) {
   return Reap(timeout);
 }
 
+void OperatorProcess::Kill() const {
+  const pid_t pid = pid_;
+  if (pid == 0) return;
+  kill(pid, SIGKILL);
+  siginfo_t info;
+  waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOWAIT);  // the thread of the tests takes it away
+}
+
 std::string OperatorProcess::Log() const {
   std::ostringstream text;
   text << std::ifstream(directory_ / (name_ + ".log")).rdbuf();

@@ -31,6 +31,8 @@ class OperatorProcess {
   bool Running();
   // SIGTERM. The exit code, or 128 + signal; nothing when it is still there after `timeout`.
   std::optional<int> Terminate(Milliseconds timeout);
+  // SIGKILL, from any thread: it does nothing more when this returns.
+  void Kill() const;
 
   std::string Log() const;
   // Lines of the log that contain all of `words`.

@@ -3,13 +3,16 @@
 // pods. Everything is done directly, never through the proxy. Thread-safety: all members from any thread.
 #pragma once
 
-#include <atomic>
+#include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -25,7 +28,7 @@ struct GpuModel {
   std::string label;
 };
 
-// Nodes with eight GPUs each, kept Ready until the end of the program.
+// Nodes with eight GPUs each, kept Ready, or what a test makes of them, until the end of this object.
 class SimulatedNodes {
  public:
   static Result<std::unique_ptr<SimulatedNodes>> Start(cluster::Cluster& direct, int count, const std::string& prefix,
@@ -33,22 +36,51 @@ class SimulatedNodes {
   ~SimulatedNodes();  // deletes the nodes
   const std::vector<std::string>& names() const { return names_; }
 
+  // What becomes of one node; the API server knows when these return.
+  Status SetGpus(const std::string& name, int64_t allocatable);
+  // "True", "False" (its kubelet says so) or "Unknown" (it is silent), for so long already.
+  Status SetReady(const std::string& name, const std::string& ready, Milliseconds since = Milliseconds(0));
+  Status SetCondition(const std::string& name, const std::string& type, const std::string& status);
+  Status Cordon(const std::string& name, bool cordoned);
+  Status Taint(const std::string& name, const std::string& key, const std::string& effect);
+  Status Remove(const std::string& name);  // the object is deleted
+  Status Return(const std::string& name);  // it is there again, as new
+  // Its kubelet is at work.
+  bool Serves(const std::string& name) const;
+
  private:
-  explicit SimulatedNodes(cluster::Cluster& direct) : direct_(direct) {}
+  struct State {
+    bool there = true;
+    int64_t gpus = 0;
+    std::string ready = "True", ready_since;
+    std::map<std::string, std::string> conditions;
+  };
+  SimulatedNodes(cluster::Cluster& direct, GpuModel gpu) : direct_(direct), gpu_(std::move(gpu)) {}
+  Status Change(const std::string& name, const std::function<void(State&)>& change);
   Status Beat(const std::string& name);
 
   cluster::Cluster& direct_;
+  const GpuModel gpu_;
   std::vector<std::string> names_;
-  std::mutex mutex_;  // guards stop_
+  mutable std::mutex mutex_;  // guards stop_, states_
   std::condition_variable wake_;
   bool stop_ = false;
+  std::map<std::string, State> states_;
   std::thread heart_;
+};
+
+// What the kubelets of a namespace do beside the least: each may be empty.
+struct KubeletHabits {
+  std::function<bool(const std::string& node)> serves;  // false: nothing happens to the pods of this node
+  // How long the containers of a pod run until they exit with 0; empty or nothing: until they are told.
+  std::function<std::optional<Milliseconds>(const nlohmann::json& pod)> run_time;
+  std::optional<int> exit_on_term;  // running containers of a deleted pod exit with this before it goes
 };
 
 // The kubelets of one namespace.
 class SimulatedKubelet {
  public:
-  SimulatedKubelet(cluster::Cluster& direct, const std::string& ns);
+  SimulatedKubelet(cluster::Cluster& direct, const std::string& ns, KubeletHabits habits = {});
   ~SimulatedKubelet();
 
   using Pods = std::map<cluster::ObjectKey, std::shared_ptr<const nlohmann::json>>;
@@ -57,19 +89,30 @@ class SimulatedKubelet {
   std::vector<nlohmann::json> Snapshot() const;
   // Every pod that has ever been there, by UID: its name.
   std::map<std::string, std::string> Seen() const;
-  // The containers of all pods that run exit with this code.
-  Status Finish(int exit_code);
+  // The containers of all pods that run, or of those that `which` names, exit with this code.
+  Status Finish(int exit_code, const std::function<bool(const nlohmann::json&)>& which = {});
+  // Looks at all pods again: a node serves now that did not.
+  void LookAgain();
   // The pod is gone at once, as if its node had been asked by somebody else.
   Status Kill(const std::string& name);
 
  private:
   void OnPod(const cluster::ObjectKey& key, const nlohmann::json& pod);
+  bool Serves(const nlohmann::json& pod) const;
+  Status Exit(const nlohmann::json& pod, int exit_code);
+  void EndWhatHasRun();
 
+  using Instant = std::chrono::steady_clock::time_point;
   cluster::Cluster& direct_;
   const std::string ns_;
-  mutable std::mutex mutex_;  // guards seen_
+  const KubeletHabits habits_;
+  mutable std::mutex mutex_;  // guards all below but the threads
   std::map<std::string, std::string> seen_;
+  std::map<std::string, std::pair<Instant, cluster::ObjectKey>> ends_;  // by UID: when what runs exits with 0
+  bool stop_ = false;
+  std::condition_variable wake_;
   std::unique_ptr<cluster::Informer<nlohmann::json>> pods_;
+  std::thread timer_;
 };
 
 }  // namespace trainyard::faults
