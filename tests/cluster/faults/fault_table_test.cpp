@@ -1,5 +1,5 @@
-// docs/operations.md has a table of every injected fault and what the operator does. Each row names the test that shows
-// it, and each fault test has its row.
+// docs/operations.md has tables of every injected fault, and of what a node may do to its gang, and what the operator
+// does. Each row names the test that shows it, and each such test has its row.
 #include <filesystem>
 #include <fstream>
 #include <regex>
@@ -30,13 +30,15 @@ std::multiset<std::string> AllMatches(const std::string& text, const std::string
 TEST(FaultTable, HasARowForEachTestAndATestForEachRow) {
   const std::filesystem::path root = TRAINYARD_SOURCE_DIR;
   std::multiset<std::string> tests;
-  for (const auto& entry : std::filesystem::directory_iterator(root / "tests/cluster/faults")) {
-    if (entry.path().extension() == ".cpp") {
-      tests.merge(AllMatches(Read(entry.path()), R"(\nTEST_F\((Fault\w+), (\w+)\))", "$1.$2"));
+  for (const char* directory : {"tests/cluster/faults", "tests/cluster/gangs"}) {
+    for (const auto& entry : std::filesystem::directory_iterator(root / directory)) {
+      if (entry.path().extension() != ".cpp") continue;
+      tests.merge(AllMatches(Read(entry.path()), R"(\nTEST_F\((Fault\w+|NodeEvents), (\w+)\))", "$1.$2"));
     }
   }
   ASSERT_GT(tests.size(), 30u);
-  const auto rows = AllMatches(Read(root / "docs/operations.md"), R"(\n\|[^\n]*\| `(Fault\w+\.\w+)` \|)", "$1");
+  const auto rows =
+      AllMatches(Read(root / "docs/operations.md"), R"(\n\|[^\n]*\| `((?:Fault\w+|NodeEvents)\.\w+)` \|)", "$1");
   for (const std::string& test : tests)
     EXPECT_EQ(rows.count(test), 1u) << test << " needs one row in docs/operations.md";
   for (const std::string& row : rows) EXPECT_EQ(tests.count(row), 1u) << row << " is in docs/operations.md only";

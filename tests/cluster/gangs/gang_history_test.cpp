@@ -1,0 +1,357 @@
+// The reader of audit logs, with logs made by hand that break each rule once.
+#include "tests/cluster/gangs/gang_history.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <ctime>
+#include <sstream>
+
+#include <fmt/format.h>
+
+namespace trainyard::gangs {
+namespace {
+
+using nlohmann::json;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr const char* kOperator = "trainyard-operator/0.1.0";
+
+// Writes lines as the API server does. Time passes by a tenth of a second with each write.
+class Log {
+ public:
+  void Pass(Seconds seconds) { now_ += seconds; }
+  void Node(const std::string& name, int gpus, const std::string& verb = "patch", json spec = json::object()) {
+    json node = {{"kind", "Node"},
+                 {"metadata", Meta("", name, name)},
+                 {"spec", std::move(spec)},
+                 {"status",
+                  {{"allocatable", {{"nvidia.com/gpu", std::to_string(gpus)}}},
+                   {"conditions", {{{"type", "Ready"}, {"status", "True"}}}}}}};
+    Write("kubelet", verb, "nodes", verb == "patch" ? "status" : "", "", name, std::move(node));
+  }
+  // Answered with a Status that names it, as the API server does.
+  void RemoveNode(const std::string& name) {
+    Write("kubectl", "delete", "nodes", "", "", name, json::object());
+    lines.back()["responseObject"] = {{"kind", "Status"},
+                                      {"metadata", json::object()},
+                                      {"status", "Success"},
+                                      {"details", {{"name", name}, {"kind", "nodes"}, {"uid", name}}}};
+  }
+  // A pod of the gang JOB, attempt 1 of two nodes, pinned; an empty node: no pin.
+  json Pod(const std::string& job, int rank, const std::string& node, int gpus = 8, int attempt = 1) {
+    const std::string name = fmt::format("{}-abcd-{}-{}", job, attempt, rank);
+    json pod = {{"kind", "Pod"},
+                {"metadata", Meta("default", name, name)},
+                {"spec",
+                 {{"schedulingGates", {{{"name", "trainyard.dev/gang"}}}},
+                  {"containers",
+                   {{{"name", "trainer"},
+                     {"env", {{{"name", "NNODES"}, {"value", "2"}}}},
+                     {"resources", {{"limits", {{"nvidia.com/gpu", std::to_string(gpus)}}}}}}}}}},
+                {"status", {{"phase", "Pending"}}}};
+    pod["metadata"]["labels"] = {{"trainyard.dev/job-uid", job}, {"trainyard.dev/attempt", std::to_string(attempt)}};
+    if (!node.empty()) {
+      pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"] = {
+          {{"matchFields", {{{"key", "metadata.name"}, {"operator", "In"}, {"values", {node}}}}}}};
+    }
+    return pod;
+  }
+  json Create(json pod, const std::string& agent = kOperator) { return WritePod(agent, "create", "", std::move(pod)); }
+  json Ungate(json pod, const std::string& agent = kOperator) {
+    pod["spec"].erase("schedulingGates");
+    return WritePod(agent, "patch", "", std::move(pod));
+  }
+  json Phase(json pod, const std::string& phase, const std::string& node) {
+    pod["spec"]["nodeName"] = node;
+    pod["status"]["phase"] = phase;
+    return WritePod("kubelet", "patch", "status", std::move(pod));
+  }
+  void Delete(json pod, const std::string& agent, int grace = 0) {
+    pod["metadata"]["deletionTimestamp"] = "now", pod["metadata"]["deletionGracePeriodSeconds"] = grace;
+    WritePod(agent, "delete", "", std::move(pod));
+  }
+  void Status(const std::string& job, const std::vector<std::string>& nodes, const std::string& stop = "") {
+    json status = {{"attempt", 1}, {"reason", "because"}, {"placement", {{"nodes", json::array()}}}};
+    for (const std::string& node : nodes) status["placement"]["nodes"].push_back({{"node", node}});
+    if (!stop.empty()) status["stop"] = {{"reason", stop}, {"attempt", 1}};
+    Write(kOperator, "update", "trainingjobs", "status", "default", job,
+          {{"kind", "TrainingJob"}, {"metadata", Meta("default", job, job)}, {"status", status}});
+  }
+  // Any event; `object` gets the next version.
+  json Write(const std::string& agent, const std::string& verb, const std::string& resource, const std::string& sub,
+             const std::string& ns, const std::string& name, json object, int code = 200) {
+    now_ += 0.1;
+    object["metadata"]["resourceVersion"] = std::to_string(++version_);
+    json event = {{"kind", "Event"},
+                  {"stage", "ResponseComplete"},
+                  {"verb", verb},
+                  {"requestURI", "/api/v1/" + resource},
+                  {"userAgent", agent},
+                  {"objectRef", {{"resource", resource}, {"subresource", sub}, {"namespace", ns}, {"name", name}}},
+                  {"responseStatus", {{"code", code}}},
+                  {"requestReceivedTimestamp", Stamp(now_ - 0.05)},
+                  {"stageTimestamp", Stamp(now_)}};
+    event[code / 100 == 2 ? "responseObject" : "requestObject"] = object;
+    lines.push_back(event);
+    return object;
+  }
+  GangHistory Replayed(Rules rules = {}) const {
+    std::stringstream text;
+    for (const json& line : lines) text << line.dump() << "\n";
+    const auto writes = ReadAuditLog(text);
+    EXPECT_TRUE(writes) << writes.error().message;
+    return writes ? Replay(*writes, rules) : GangHistory();
+  }
+  // "rule: what" of each breach.
+  std::vector<std::string> Breaches(const Rules& rules = {}) const {
+    std::vector<std::string> told;
+    for (const Breach& breach : Replayed(rules).breaches) told.push_back(breach.rule + ": " + breach.what);
+    return told;
+  }
+
+  std::vector<json> lines;
+
+ private:
+  json WritePod(const std::string& agent, const std::string& verb, const std::string& sub, json pod) {
+    const std::string name = pod["metadata"]["name"];
+    return Write(agent, verb, "pods", sub, "default", name, std::move(pod));
+  }
+  json Meta(const std::string& ns, const std::string& name, const std::string& uid) {
+    return {{"namespace", ns}, {"name", name}, {"uid", uid}};
+  }
+  static std::string Stamp(Seconds when) {
+    const auto whole = static_cast<std::time_t>(when);
+    char text[32];
+    std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", std::gmtime(&whole));
+    return fmt::format("{}.{:06}Z", text, static_cast<int>((when - static_cast<double>(whole)) * 1e6));
+  }
+
+  Seconds now_ = 1'800'000'000;
+  int64_t version_ = 100;
+};
+
+// A gang of two on nodes a and b that starts, runs and ends.
+void RunWell(Log& log, const std::string& job) {
+  log.Status(job, {"a", "b"});
+  json first = log.Create(log.Pod(job, 0, "a")), second = log.Create(log.Pod(job, 1, "b"));
+  first = log.Ungate(first), second = log.Ungate(second);
+  first = log.Phase(first, "Running", "a"), second = log.Phase(second, "Running", "b");
+  first = log.Phase(first, "Succeeded", "a"), second = log.Phase(second, "Succeeded", "b");
+}
+
+Log TwoNodes() {
+  Log log;
+  log.Node("a", 8, "create"), log.Node("b", 8, "create");
+  return log;
+}
+
+TEST(GangHistory, OfGangsOneAfterTheOtherHasNoBreach) {
+  Log log = TwoNodes();
+  RunWell(log, "x");
+  RunWell(log, "y");
+  const GangHistory history = log.Replayed();
+  EXPECT_THAT(history.breaches, IsEmpty()) << history.Summary();
+  EXPECT_EQ(history.gangs, 2);
+  EXPECT_EQ(history.pods, 4);
+  EXPECT_EQ(history.most_booked, 16);
+}
+
+TEST(GangHistory, CountsGatedPodsThatArePinned) {
+  Log log = TwoNodes();
+  log.Create(log.Pod("x", 0, "a"));
+  log.Create(log.Pod("y", 0, "a", 1));
+  EXPECT_THAT(log.Breaches(), ElementsAre(HasSubstr("overbooked: a has 8 GPUs to give, and 9 are held by")));
+}
+
+TEST(GangHistory, CountsPodsOfOthersWhereTheyAreBound) {
+  Log log = TwoNodes();
+  json other = log.Pod("", 0, "", 1);
+  other["metadata"]["name"] = other["metadata"]["uid"] = "web";
+  other["metadata"].erase("labels");
+  log.Create(other, "kubectl");
+  log.Create(log.Pod("x", 0, "a"));
+  EXPECT_THAT(log.Breaches(), IsEmpty());
+  log.Write("kube-scheduler", "create", "pods", "binding", "default", "web", {{"target", {{"name", "a"}}}}, 201);
+  // A binding is answered with a Status: what is known of it is what was asked for.
+  json& binding = log.lines.back();
+  binding["requestObject"] = binding["responseObject"];
+  binding["responseObject"] = {{"kind", "Status"}, {"metadata", json::object()}};
+  EXPECT_THAT(log.Breaches(), ElementsAre(HasSubstr("overbooked: a has 8 GPUs")));
+  Rules rules;
+  rules.rivals = true;
+  EXPECT_THAT(log.Breaches(rules), IsEmpty());
+}
+
+TEST(GangHistory, APodThatEndedOrIsGoneHoldsNothing) {
+  Log log = TwoNodes();
+  const json ended = log.Phase(log.Ungate(log.Create(log.Pod("x", 0, "a"))), "Failed", "a");
+  const json gone = log.Create(log.Pod("x", 1, "b"));
+  log.Delete(gone, kOperator);
+  log.Create(log.Pod("y", 0, "a")), log.Create(log.Pod("y", 1, "b"));
+  EXPECT_THAT(log.Replayed().most_booked, 16);
+  for (const std::string& breach : log.Breaches()) EXPECT_THAT(breach, Not(HasSubstr("overbooked")));
+}
+
+TEST(GangHistory, APodThatIsBeingDeletedStillHolds) {
+  Log log = TwoNodes();
+  log.Delete(log.Phase(log.Create(log.Pod("x", 0, "a")), "Running", "a"), kOperator, 30);
+  log.Create(log.Pod("y", 0, "a"));
+  EXPECT_THAT(log.Breaches(), ElementsAre(HasSubstr("overbooked")));
+}
+
+TEST(GangHistory, ANodeThatShrinksBreaksNothingButWhatComesAfterwardsDoes) {
+  Log log = TwoNodes();
+  log.Create(log.Pod("x", 0, "a", 7));
+  log.Node("a", 7);
+  EXPECT_THAT(log.Breaches(), IsEmpty());
+  log.Pass(30);  // longer than the operator may be behind
+  log.Create(log.Pod("y", 0, "a", 1));
+  EXPECT_THAT(log.Breaches(), ElementsAre(HasSubstr("overbooked: a has 7 GPUs to give, and 8")));
+}
+
+TEST(GangHistory, TakesTheOrderFromVersionsNotFromLines) {
+  Log log = TwoNodes();
+  log.Delete(log.Create(log.Pod("x", 0, "a")), kOperator);
+  log.Create(log.Pod("y", 0, "a"));
+  std::swap(log.lines[log.lines.size() - 1], log.lines[log.lines.size() - 2]);
+  EXPECT_THAT(log.Breaches(), IsEmpty());
+}
+
+TEST(GangHistory, TakesOneCollectionOfDeletedPodsApart) {
+  Log log = TwoNodes();
+  const json unbound = log.Create(log.Pod("x", 0, "a"));
+  const json bound = log.Phase(log.Create(log.Pod("x", 1, "b")), "Running", "b");
+  log.Write(kOperator, "deletecollection", "pods", "", "default", "",
+            {{"kind", "PodList"}, {"items", {unbound, bound}}});
+  log.Create(log.Pod("y", 0, "a"));
+  EXPECT_THAT(log.Breaches(), IsEmpty());
+  log.Create(log.Pod("y", 1, "b"));
+  EXPECT_THAT(log.Breaches(), ElementsAre(HasSubstr("overbooked: b has 8")));
+}
+
+TEST(GangHistory, ACollectionDeletedByForceIsGone) {
+  Log log = TwoNodes();
+  const json bound = log.Phase(log.Create(log.Pod("x", 0, "a")), "Running", "a");
+  log.Write(kOperator, "deletecollection", "pods", "", "default", "", {{"kind", "PodList"}, {"items", {bound}}});
+  log.lines.back()["requestURI"] = "/api/v1/namespaces/default/pods?gracePeriodSeconds=0";
+  log.Create(log.Pod("y", 0, "a"));
+  EXPECT_THAT(log.Breaches(), IsEmpty());
+}
+
+TEST(GangHistory, AGangThatStaysPartlyStartedIsABreach) {
+  Log log = TwoNodes();
+  const json first = log.Create(log.Pod("x", 0, "a")), second = log.Create(log.Pod("x", 1, "b"));
+  log.Ungate(first);
+  log.Pass(59);
+  log.Node("a", 8);
+  EXPECT_THAT(log.Breaches(), IsEmpty());
+  log.Pass(2);
+  log.Node("a", 8);
+  EXPECT_THAT(log.Breaches(), ElementsAre(HasSubstr("partly started: attempt 1 of job x had gates on and gates off")));
+}
+
+TEST(GangHistory, AGateThatGoesBeforeTheGangExistsIsABreach) {
+  Log log = TwoNodes();
+  log.Ungate(log.Create(log.Pod("x", 0, "a")));
+  EXPECT_THAT(log.Breaches(), ElementsAre(HasSubstr("lost its gate when 1 of 2 pods of its gang existed")));
+}
+
+TEST(GangHistory, TwoAttemptsAtOnceAreABreach) {
+  Log log = TwoNodes();
+  json one = log.Create(log.Pod("x", 0, "a", 1)), other = log.Create(log.Pod("x", 1, "a", 1));
+  one = log.Ungate(one), other = log.Ungate(other);
+  const json next = log.Create(log.Pod("x", 0, "b", 1, 2));
+  log.Create(log.Pod("x", 1, "b", 1, 2));
+  EXPECT_THAT(log.Breaches(), IsEmpty());
+  log.Delete(other, kOperator);
+  log.Ungate(next);
+  EXPECT_THAT(log.Breaches(),
+              ElementsAre(HasSubstr("two attempts: default/x-abcd-2-0 is let go while default/x-abcd-1-0")));
+}
+
+TEST(GangHistory, AnUndoWithoutACauseIsABreach) {
+  Log log = TwoNodes();
+  log.Pass(60);
+  log.Status("x", {"a", "b"});
+  log.Create(log.Pod("x", 0, "a")), log.Create(log.Pod("x", 1, "b"));
+  log.Status("x", {"a", "b"}, "Undo");
+  EXPECT_THAT(log.Breaches(), ElementsAre("needless undo: attempt 1 of default/x: because"));
+  EXPECT_EQ(log.Replayed().undone, 1);
+}
+
+// Each of these, after the claim and before the undo, is a cause.
+TEST(GangHistory, AnUndoWithACauseIsNone) {
+  const std::map<std::string, std::function<void(Log&, const json&)>> causes = {
+      {"node gone", [](Log& log, const json&) { log.RemoveNode("a"); }},
+      {"node shrank", [](Log& log, const json&) { log.Node("a", 7); }},
+      {"node cordoned", [](Log& log, const json&) { log.Node("a", 8, "update", {{"unschedulable", true}}); }},
+      {"node tainted",
+       [](Log& log, const json&) {
+         log.Node("a", 8, "update", {{"taints", {{{"key", "k"}, {"effect", "NoSchedule"}}}}});
+       }},
+      {"pod deleted", [](Log& log, const json& pod) { log.Delete(pod, "kubectl"); }},
+      {"pod failed", [](Log& log, const json& pod) { log.Phase(pod, "Failed", "a"); }},
+      {"pod refused",
+       [](Log& log, const json& pod) {
+         log.Write(kOperator, "create", "pods", "", "default", "x-abcd-1-1", pod, 403);
+       }},
+      {"rival", [](Log& log, const json&) {
+         json other = log.Pod("", 0, "", 8);
+         other["metadata"]["name"] = other["metadata"]["uid"] = "web";
+         other["metadata"].erase("labels");
+         other["spec"]["nodeName"] = "a";
+         log.Create(other, "kubectl");
+       }}};
+  for (const auto& [name, cause] : causes) {
+    Log log = TwoNodes();
+    log.Pass(60);
+    log.Status("x", {"a", "b"});
+    const json pod = log.Create(log.Pod("x", 0, "a"));
+    cause(log, pod);
+    log.Status("x", {"a", "b"}, "Undo");
+    Rules rules;
+    rules.rivals = true;
+    EXPECT_THAT(log.Breaches(rules), IsEmpty()) << name;
+  }
+}
+
+TEST(GangHistory, AnUndoOfAClaimThatWasMadeWhenTheOperatorDiedIsNone) {
+  Log log = TwoNodes();
+  log.Pass(60);
+  log.Status("x", {"a", "b"});
+  log.Status("x", {"a", "b"}, "Undo");
+  const Seconds undone = log.Replayed().breaches.at(0).when;
+  Rules rules;
+  rules.kills = {undone - 2};
+  EXPECT_THAT(log.Breaches(rules), IsEmpty());
+  rules.kills = {undone - 30, undone + 2};
+  EXPECT_EQ(log.Breaches(rules).size(), 1u);
+}
+
+TEST(GangHistory, BreachesOfEarlierTestsAreLeftOut) {
+  Log log = TwoNodes();
+  log.Create(log.Pod("x", 0, "a")), log.Create(log.Pod("y", 0, "a"));
+  const GangHistory history = log.Replayed();
+  ASSERT_EQ(history.breaches.size(), 1u);
+  Rules rules;
+  rules.since = history.breaches[0].when + 1;
+  EXPECT_THAT(log.Breaches(rules), IsEmpty());
+}
+
+TEST(AuditLog, LeavesOutTheLineThatIsStillBeingWritten) {
+  std::stringstream log("{\"verb\": \"create\"}\n{\"verb\": \"cre");
+  const auto writes = ReadAuditLog(log);
+  ASSERT_TRUE(writes);
+  EXPECT_THAT(*writes, IsEmpty());
+}
+
+TEST(AuditLog, NamesALineThatIsNoEvent) {
+  std::stringstream log("{\"verb\": \"create\"}\nhello\n");
+  EXPECT_THAT(ReadAuditLog(log).error().message, HasSubstr("line 2 is no audit event"));
+}
+
+}  // namespace
+}  // namespace trainyard::gangs
