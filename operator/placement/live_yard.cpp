@@ -109,8 +109,9 @@ const Yard& LiveYard::Current() {
       rearrange_ = true;
       break;
     }
-    node = std::move(described);
+    std::swap(node, described);
     Recount(node, seat);
+    yard_.packed_.Refresh(place->second, described, node);
   }
   stale_.clear();
   if (!rearrange_) return yard_;
@@ -121,6 +122,7 @@ const Yard& LiveYard::Current() {
     Recount(yard_.nodes_.emplace_back(Describe(seat.node, options_, yard_.levels_, products_)), seat);
   }
   yard_.Arrange();
+  yard_.packed_.Rebuild(yard_.nodes_, yard_.path_levels_);
   return yard_;
 }
 

@@ -1,111 +1,104 @@
 #include "operator/placement/place.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <set>
+#include <utility>
 
-#include "operator/placement/constraints.h"
+#include "operator/placement/candidates.h"
 #include "operator/placement/selection.h"
 #include "operator/placement/why_not.h"
 
 namespace trainyard::placement {
 namespace {
 
-int64_t Penalty(const YardNode& node, const GangRequest& request) {
-  auto it = request.excluded_nodes.find(node.name);
-  return it == request.excluded_nodes.end() ? 0 : it->second;
+Status Sensible(const GangRequest& request) {
+  if (request.gpus > 0 && request.per_node > 0 && request.gpus % request.per_node == 0) return {};
+  return Fail(ErrorCode::kInvalidArgument, "cannot place " + std::to_string(request.gpus) + " GPUs as equal pods of " +
+                                               std::to_string(request.per_node));
 }
 
-// Nodes of one product that can take a pod now and have caused at most `max_penalty` failures.
-std::vector<Candidate> Candidates(const Yard& yard, const GangRequest& request, const std::string& product,
-                                  int64_t max_penalty) {
-  std::vector<Candidate> out;
-  bool linked = request.nvlink == api::NvLink::kRequired && request.gpus > 1;
-  for (size_t i = 0; i < yard.nodes().size(); ++i) {
-    const YardNode& node = yard.nodes()[i];
-    if (!node.Eligible() || node.product != product || Penalty(node, request) > max_penalty) continue;
-    if (!Allowed(node, request.constraints)) continue;
-    if (linked && !node.Linked(request.per_node)) continue;
-    int64_t free = FreeFor(node, request);
-    if (free >= request.per_node && LackingResource(node, request).empty()) out.push_back({i, free});
+// Where the gang should be together. nullopt: it asks for a level that this yard does not have.
+std::optional<Aim> AimOf(const Yard& yard, const GangRequest& request) {
+  const size_t clique = yard.index().depth() - 1;
+  Aim aim;
+  aim.count = static_cast<size_t>(request.gpus / request.per_node);
+  const std::optional<size_t> named = request.level.empty() ? std::nullopt : yard.LevelIndex(request.level);
+  const bool one_level = !request.level.empty() && request.level_required;
+  if (one_level) {
+    if (!named || *named >= clique) return std::nullopt;
+    aim.within = named;
   }
-  return out;
-}
-
-std::optional<Selection> Try(const Yard& yard, const GangRequest& request, const std::string& product,
-                             int64_t max_penalty) {
-  auto count = static_cast<size_t>(request.gpus / request.per_node);
-  std::vector<Candidate> candidates = Candidates(yard, request, product, max_penalty);
-  if (request.nvlink == api::NvLink::kRequired && count > 1) {
-    // One clique must hold all: keep the smallest that does.
-    std::map<std::string, std::vector<Candidate>> cliques;
-    for (const Candidate& candidate : candidates) {
-      const std::string& clique = yard.nodes()[candidate.node].clique;
-      if (!clique.empty()) cliques[clique].push_back(candidate);
-    }
-    candidates.clear();
-    for (auto& [name, members] : cliques) {
-      if (members.size() >= count && (candidates.empty() || members.size() < candidates.size())) candidates = members;
-    }
+  // NVLink across nodes is nearer than any label.
+  if (request.nvlink != api::NvLink::kAny) aim.levels.push_back(clique);
+  aim.several = request.nvlink != api::NvLink::kRequired && !one_level;
+  if (request.nvlink == api::NvLink::kRequired) return aim;
+  if (one_level) {
+    aim.levels.push_back(*named);
+  } else {
+    const size_t nearest = named ? std::min(*named + 1, clique) : clique;
+    for (size_t level = nearest; level-- > 0;) aim.levels.push_back(level);
   }
-  if (candidates.size() < count) return std::nullopt;
-  return Select(yard, std::move(candidates), count, request.nvlink != api::NvLink::kAny);
+  return aim;
 }
 
-GangPlacement Finish(const Yard& yard, const GangRequest& request, const std::string& product,
-                     const Selection& selection, int64_t penalty) {
+GangPlacement Finish(const Yard& yard, const GangRequest& request, const Selection& selection, int64_t penalty) {
   GangPlacement out;
   for (size_t node : selection.nodes) out.nodes.push_back(yard.nodes()[node].name);
-  out.product = product;
+  out.product = yard.nodes()[selection.nodes.front()].product;
   out.domain = selection.domain;
-  out.why = std::to_string(out.nodes.size()) + " x " + std::to_string(request.per_node) + " " + product +
+  out.why = std::to_string(out.nodes.size()) + " x " + std::to_string(request.per_node) + " " + out.product +
             (request.per_node == 1 ? " GPU" : " GPUs") + " on " + selection.domain;
   if (penalty > 0) out.why += "; nodes that failed before had to be used again";
+  if (!request.level.empty() && !yard.LevelIndex(request.level)) {
+    out.why += "; no node says where it is by a level called " + request.level;
+  }
   return out;
 }
 
 }  // namespace
 
-Result<GangPlacement> Place(const Yard& yard, const GangRequest& request) {
-  if (request.gpus <= 0 || request.per_node <= 0 || request.gpus % request.per_node != 0) {
-    return Fail(ErrorCode::kInvalidArgument, "cannot place " + std::to_string(request.gpus) +
-                                                 " GPUs as equal pods of " + std::to_string(request.per_node));
+std::optional<GangPlacement> FindPlace(const Yard& yard, const GangRequest& request) {
+  if (!Sensible(request)) return std::nullopt;
+  const std::optional<Aim> aim = AimOf(yard, request);
+  if (!aim) return std::nullopt;
+  const std::vector<ProductCandidates> found = FindCandidates(yard, request, aim->within);
+  std::set<int64_t> penalties;
+  for (const ProductCandidates& product : found) {
+    penalties.insert(product.penalties.begin(), product.penalties.end());
   }
-  // Products in the order asked for; "any" means in the order of the yard.
-  std::vector<std::string> products;
-  auto add = [&products](const std::string& product) {
-    if (std::find(products.begin(), products.end(), product) == products.end()) products.push_back(product);
-  };
-  std::vector<std::vector<std::string>> wishes;
-  if (request.products.empty()) wishes.push_back({});
-  for (const std::string& product : ShortNames(request.products, yard.catalogue())) wishes.push_back({product});
-  std::set<int64_t> penalties = {0};
-  for (const auto& wish : wishes) {
-    for (const YardNode& node : yard.nodes()) {
-      if (ProductAllowed(node, wish)) add(node.product);
-    }
-  }
-  for (const YardNode& node : yard.nodes()) penalties.insert(Penalty(node, request));
   // Nodes that failed are left out as long as anything else fits, the worst ones longest.
-  for (int64_t penalty : penalties) {
-    for (const std::string& product : products) {
-      if (auto selection = Try(yard, request, product, penalty)) {
-        return Finish(yard, request, product, *selection, penalty);
+  for (const int64_t penalty : penalties) {
+    for (const ProductCandidates& product : found) {
+      std::vector<Candidate> candidates;
+      for (size_t i = 0; i < product.nodes.size(); ++i) {
+        if (product.penalties[i] <= penalty) candidates.push_back(product.nodes[i]);
+      }
+      if (auto selection = Select(yard, std::move(candidates), *aim)) {
+        return Finish(yard, request, *selection, penalty);
       }
     }
   }
+  return std::nullopt;
+}
+
+Result<GangPlacement> Place(const Yard& yard, const GangRequest& request) {
+  if (auto sensible = Sensible(request); !sensible) return tl::unexpected(sensible.error());
+  if (auto placed = FindPlace(yard, request)) return *std::move(placed);
   return Fail(ErrorCode::kResourceExhausted, WhyNot(yard, request));
 }
 
 int64_t RingCrossings(const Yard& yard, const std::vector<std::string>& nodes, size_t level) {
-  auto domain = [&](const std::string& name) {
-    const YardNode* node = yard.Find(name);
-    if (node == nullptr) return "?" + name;
-    return DomainKey(yard, static_cast<size_t>(node - yard.nodes().data()), level);
+  const std::vector<uint32_t>& domains = yard.index().Domains(level);
+  // A node that is gone is nowhere near any other.
+  auto domain = [&](size_t rank) {
+    const YardNode* node = yard.Find(nodes[rank]);
+    return node == nullptr ? domains.size() + rank : domains[static_cast<size_t>(node - yard.nodes().data())];
   };
   int64_t crossings = 0;
   for (size_t i = 0; i < nodes.size(); ++i) {
-    if (domain(nodes[i]) != domain(nodes[(i + 1) % nodes.size()])) ++crossings;
+    if (domain(i) != domain((i + 1) % nodes.size())) ++crossings;
   }
   return crossings;
 }

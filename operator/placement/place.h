@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -31,6 +32,7 @@ struct GangRequest {
   std::map<std::string, int64_t> pod_resources;   // what each pod asks besides GPUs, base units (cpu in milli)
   std::set<std::string> released;                 // UIDs of jobs whose holdings count as free, as if they had stopped
   std::map<std::string, int64_t> held;            // node -> GPUs kept for gangs that are ahead in the queue
+  bool operator==(const GangRequest&) const = default;
 };
 
 struct GangPlacement {
@@ -43,6 +45,12 @@ struct GangPlacement {
 // Errors: kInvalidArgument for a request that makes no sense; kResourceExhausted when it fits nowhere now, with the
 // numbers: "needs 16 GPUs of one NVLink domain; largest free domain has 12 (rack-3)".
 Result<GangPlacement> Place(const Yard& yard, const GangRequest& request);
+
+// The same without the words of a refusal, which cost more than the search: for those who try many requests.
+std::optional<GangPlacement> FindPlace(const Yard& yard, const GangRequest& request);
+
+// Whether this node, taken alone, could hold one pod of the gang now; `node` is one of the yard.
+bool CanTake(const Yard& yard, const YardNode& node, const GangRequest& request);
 
 // How often the ring over `nodes` (in rank order, last to first included) crosses a border of domain level `level`.
 // The order of Place has the minimum: the number of domains if more than one, else 0. Source: the ring that NCCL

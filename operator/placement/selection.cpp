@@ -1,131 +1,195 @@
 #include "operator/placement/selection.h"
 
 #include <algorithm>
-#include <numeric>
-#include <unordered_map>
+#include <limits>
+#include <span>
+#include <tuple>
+#include <utility>
 
 namespace trainyard::placement {
 namespace {
 
-using Group = std::vector<Candidate>;
+using Candidates = std::span<Candidate>;
 
-// Candidates by their domain at `level`, in Yard order of the first member.
-std::vector<Group> Split(const Yard& yard, const Group& candidates, size_t level) {
-  std::vector<Group> groups;
-  std::unordered_map<std::string, size_t> index;
-  for (const Candidate& candidate : candidates) {
-    auto [it, added] = index.try_emplace(DomainKey(yard, candidate.node, level), groups.size());
-    if (added) groups.emplace_back();
-    groups[it->second].push_back(candidate);
-  }
-  return groups;
-}
+// Candidates of one domain, side by side.
+struct Group {
+  Candidates members;
+  int64_t free = 0;
+  size_t parts = 0;  // domains of the next level that the gang would touch in here at best; 0: not asked
+};
 
-int64_t TotalFree(const Group& group) {
-  return std::accumulate(group.begin(), group.end(), int64_t{0},
-                         [](int64_t sum, const Candidate& c) { return sum + c.free; });
-}
+class Chooser {
+ public:
+  Chooser(const Yard& yard, size_t count) : index_(yard.index()), count_(count) {}
 
-// The smallest group that holds `count`, the emptier one among equals; groups.size() when none does.
-size_t BestFit(const std::vector<Group>& groups, const std::vector<bool>& taken, size_t count) {
-  size_t best = groups.size();
-  for (size_t i = 0; i < groups.size(); ++i) {
-    if (taken[i] || groups[i].size() < count) continue;
-    if (best == groups.size() || groups[i].size() < groups[best].size() ||
-        (groups[i].size() == groups[best].size() && TotalFree(groups[i]) < TotalFree(groups[best]))) {
-      best = i;
-    }
-  }
-  return best;
-}
-
-// Takes `count` of `candidates` from the fewest domains at each level from `level` down.
-void Descend(const Yard& yard, Group candidates, size_t count, size_t level, size_t depth, std::vector<size_t>& out) {
-  if (count == candidates.size() || level == depth) {
-    // Nodes that are broken already go first, so that whole nodes stay whole.
-    std::stable_sort(candidates.begin(), candidates.end(),
-                     [](const Candidate& a, const Candidate& b) { return a.free < b.free; });
-    for (size_t i = 0; i < count; ++i) out.push_back(candidates[i].node);
-    return;
-  }
-  std::vector<Group> groups = Split(yard, candidates, level);
-  std::vector<bool> taken(groups.size(), false);
-  while (count > 0) {
-    size_t pick = BestFit(groups, taken, count);
-    if (pick == groups.size()) {
-      for (size_t i = 0; i < groups.size(); ++i) {
-        if (!taken[i] && (pick == groups.size() || groups[i].size() > groups[pick].size())) pick = i;
+  // Fills `taken` from one domain of `level`, or leaves it empty when none holds all.
+  void TakeOneDomain(Candidates all, size_t level, std::optional<size_t> within) {
+    std::vector<Group> groups;
+    if (within && *within != level) {
+      for (const Group& part : Split(all, *within)) {
+        if (part.members.size() < count_) continue;
+        for (const Group& group : Split(part.members, level)) groups.push_back(group);
       }
+    } else {
+      groups = Split(all, level);
     }
-    size_t part = std::min(count, groups[pick].size());
-    taken[pick] = true;
-    Descend(yard, groups[pick], part, level + 1, depth, out);
-    count -= part;
+    if (Group* best = BestFit(groups, count_, level + 1)) Descend(best->members, count_, level + 1);
   }
-}
 
-std::string Describe(const Yard& yard, const std::vector<size_t>& nodes, size_t depth) {
-  if (nodes.size() == 1) return "node " + yard.nodes()[nodes[0]].name;
-  std::vector<std::string> names, keys;
-  for (size_t level = depth; level-- > 0;) {
-    names.clear();
-    keys.clear();
-    for (size_t node : nodes) {
-      std::string key = DomainKey(yard, node, level);
-      if (std::find(keys.begin(), keys.end(), key) != keys.end()) continue;
-      keys.push_back(std::move(key));
-      names.push_back(DomainName(yard, node, level));
+  // Takes `count` of `candidates` from the fewest domains at each level from `level` down.
+  void Descend(Candidates candidates, size_t count, size_t level) {
+    if (count == candidates.size() || level >= index_.depth()) return TakeBroken(candidates, count);
+    std::vector<Group> groups = Split(candidates, level);
+    if (groups.size() == 1 || groups.size() == candidates.size()) return Descend(candidates, count, level + 1);
+    // The largest first, until what remains fits into one: that takes the smallest that holds it.
+    std::stable_sort(groups.begin(), groups.end(), [](const Group& a, const Group& b) {
+      return a.members.size() != b.members.size() ? a.members.size() > b.members.size() : a.free < b.free;
+    });
+    std::span<Group> left(groups);
+    while (left.front().members.size() < count) {
+      const Candidates all = left.front().members;
+      count -= all.size();
+      TakeBroken(all, all.size());
+      left = left.subspan(1);
     }
-    if (names.size() == 1) return names[0];
+    const auto too_small =
+        std::find_if(left.begin(), left.end(), [count](const Group& group) { return group.members.size() < count; });
+    const auto able = static_cast<size_t>(too_small - left.begin());
+    Descend(BestFit(left.first(able), count, level + 1)->members, count, level + 1);
   }
-  if (names.empty() || names.size() == nodes.size()) return std::to_string(nodes.size()) + " nodes";
-  std::string text = std::to_string(names.size()) + " domains: ";
-  for (size_t i = 0; i < names.size() && i < 4; ++i) text += (i > 0 ? ", " : "") + names[i];
-  return names.size() > 4 ? text + ", ..." : text;
+
+  // The most broken node; among equals one of the domain that has the fewest such nodes, looked at from near to far, so
+  // that whole domains stay whole.
+  void TakeOneNode(Candidates candidates) {
+    int64_t least = std::numeric_limits<int64_t>::max();
+    for (const Candidate& candidate : candidates) least = std::min(least, candidate.free);
+    std::vector<Candidate> rest;
+    for (const Candidate& candidate : candidates) {
+      if (candidate.free == least) rest.push_back(candidate);
+    }
+    Candidates best(rest);
+    for (size_t level = 0; level < index_.depth() && best.size() > 1; ++level) {
+      std::vector<Group> groups = Split(best, level);
+      best = std::min_element(groups.begin(), groups.end(), [](const Group& a, const Group& b) {
+               return a.members.size() < b.members.size();
+             })->members;
+    }
+    taken.push_back(best.front().node);
+  }
+
+  std::vector<size_t> taken;
+
+ private:
+  // By domain at `level`, in the order of their first members.
+  std::vector<Group> Split(Candidates all, size_t level) const {
+    const std::vector<uint32_t>& domains = index_.Domains(level);
+    // In the order of the yard the domains of a topology level lie side by side. Cliques need not.
+    const auto before = [&domains](const Candidate& a, const Candidate& b) {
+      return domains[a.node] < domains[b.node];
+    };
+    if (level + 1 == index_.depth() && !std::is_sorted(all.begin(), all.end(), before)) {
+      std::stable_sort(all.begin(), all.end(), before);
+    }
+    std::vector<Group> groups;
+    for (size_t begin = 0; begin < all.size();) {
+      Group group;
+      size_t end = begin;
+      for (; end < all.size() && domains[all[end].node] == domains[all[begin].node]; ++end) group.free += all[end].free;
+      group.members = all.subspan(begin, end - begin);
+      groups.push_back(group);
+      begin = end;
+    }
+    return groups;
+  }
+
+  // The fewest domains of `level` that hold `count` of these.
+  size_t Parts(Candidates all, size_t count, size_t level) const {
+    if (level >= index_.depth()) return count;
+    std::vector<size_t> sizes;
+    for (const Group& group : Split(all, level)) sizes.push_back(group.members.size());
+    std::sort(sizes.rbegin(), sizes.rend());
+    size_t parts = 0;
+    for (size_t held = 0; held < count; ++parts) held += sizes[parts];
+    return parts;
+  }
+
+  // Of the groups that hold `count`, the one where the fewest domains of `next` level do; among equals the smallest,
+  // then the emptier one of free GPUs. Null when none holds it.
+  Group* BestFit(std::span<Group> groups, size_t count, size_t next) const {
+    Group* best = nullptr;
+    for (Group& group : groups) {
+      if (group.members.size() < count) continue;
+      group.parts = Parts(group.members, count, next);
+      const auto key = [](const Group& g) { return std::tuple(g.parts, g.members.size(), g.free); };
+      if (best == nullptr || key(group) < key(*best)) best = &group;
+    }
+    return best;
+  }
+
+  // Nodes that are broken already go first, so that whole nodes stay whole; else in the order of the yard.
+  void TakeBroken(Candidates candidates, size_t count) {
+    const auto before = [](const Candidate& a, const Candidate& b) {
+      return a.free != b.free ? a.free < b.free : a.node < b.node;
+    };
+    if (count < candidates.size()) {
+      std::nth_element(candidates.begin(), candidates.begin() + static_cast<std::ptrdiff_t>(count), candidates.end(),
+                       before);
+    }
+    for (const Candidate& candidate : candidates.first(count)) taken.push_back(candidate.node);
+  }
+
+  const YardIndex& index_;
+  const size_t count_;
+};
+
+std::string Describe(const Yard& yard, const std::vector<size_t>& nodes) {
+  if (nodes.size() == 1) return "node " + yard.nodes()[nodes[0]].name;
+  // The nearest level where one domain holds all; else the domains of the farthest.
+  const YardIndex& index = yard.index();
+  std::vector<size_t> firsts;  // the first node of each domain
+  for (size_t level = index.depth(); level-- > 0;) {
+    const std::vector<uint32_t>& domains = index.Domains(level);
+    firsts.clear();
+    std::vector<uint32_t> seen;
+    for (size_t node : nodes) {
+      if (!firsts.empty() && domains[node] == domains[firsts.back()]) continue;
+      if (std::find(seen.begin(), seen.end(), domains[node]) != seen.end()) continue;
+      seen.push_back(domains[node]);
+      firsts.push_back(node);
+    }
+    if (firsts.size() == 1) return DomainName(yard, firsts[0], level);
+  }
+  if (firsts.size() == nodes.size()) return std::to_string(nodes.size()) + " nodes";
+  std::string text = std::to_string(firsts.size()) + " domains: ";
+  for (size_t i = 0; i < firsts.size() && i < 4; ++i) text += (i > 0 ? ", " : "") + DomainName(yard, firsts[i], 0);
+  return firsts.size() > 4 ? text + ", ..." : text;
 }
 
 }  // namespace
 
-size_t TreeDepth(const Yard& yard) { return yard.path_levels() + 1; }
-
-std::string DomainKey(const Yard& yard, size_t node, size_t level) {
-  const YardNode& n = yard.nodes()[node];
-  std::string key;
-  size_t labels = yard.path_levels();
-  if (level < labels && n.path.size() <= level) return "\x01" + n.name;
-  if (level == labels && n.clique.empty()) return "\x01" + n.name;
-  // A value is unique under its parents only.
-  for (size_t i = 0; i <= level && i < n.path.size(); ++i) key += n.path[i] + '\x02';
-  if (level == labels) key = '\x03' + n.clique;
-  return key;
-}
-
 std::string DomainName(const Yard& yard, size_t node, size_t level) {
   const YardNode& n = yard.nodes()[node];
-  size_t labels = yard.path_levels();
-  if (level == labels && !n.clique.empty()) return "NVLink clique " + n.clique;
-  if (level < labels && n.path.size() > level) return n.path[level];
-  return "node " + n.name;
+  if (level + 1 < yard.index().depth() && n.path.size() > level) return n.path[level];
+  return n.clique.empty() ? "node " + n.name : "NVLink clique " + n.clique;
 }
 
-Selection Select(const Yard& yard, std::vector<Candidate> candidates, size_t count, bool use_cliques) {
-  Selection selection;
-  size_t depth = TreeDepth(yard);
-  if (count == 1) {
-    auto best = std::min_element(candidates.begin(), candidates.end(),
-                                 [](const Candidate& a, const Candidate& b) { return a.free < b.free; });
-    selection.nodes = {best->node};
+std::optional<Selection> Select(const Yard& yard, std::vector<Candidate> candidates, const Aim& aim) {
+  if (candidates.size() < aim.count) return std::nullopt;
+  Chooser chooser(yard, aim.count);
+  if (aim.count == 1) {
+    chooser.TakeOneNode(candidates);
   } else {
-    size_t nearest = use_cliques ? depth : depth - 1;
-    for (size_t level = nearest; level-- > 0 && selection.nodes.empty();) {
-      std::vector<Group> groups = Split(yard, candidates, level);
-      size_t pick = BestFit(groups, std::vector<bool>(groups.size(), false), count);
-      if (pick < groups.size()) Descend(yard, groups[pick], count, level + 1, depth, selection.nodes);
+    for (size_t i = 0; i < aim.levels.size() && chooser.taken.empty(); ++i) {
+      std::vector<Candidate> copy = candidates;  // a look at cliques may change the order
+      chooser.TakeOneDomain(copy, aim.levels[i], aim.within);
     }
-    if (selection.nodes.empty()) Descend(yard, std::move(candidates), count, 0, depth, selection.nodes);
+    if (chooser.taken.empty() && aim.several) chooser.Descend(candidates, aim.count, 0);
   }
+  if (chooser.taken.empty()) return std::nullopt;
+  Selection selection;
+  selection.nodes = std::move(chooser.taken);
   std::sort(selection.nodes.begin(), selection.nodes.end());
-  selection.domain = Describe(yard, selection.nodes, depth);
+  selection.domain = Describe(yard, selection.nodes);
   return selection;
 }
 

@@ -1,11 +1,13 @@
-// Best fit over the domain tree, on indices of nodes: which `count` of the candidates a gang takes. Private to the
+// Best fit over the domain tree, on positions of nodes: which `count` of the candidates a gang takes. Private to the
 // room. Source: the two-phase algorithm of Kueue's topology-aware scheduling (count bottom-up, choose the nearest level
-// where one domain holds all, the smallest that does; else the fewest domains; then descend by the same rule).
+// where one domain holds all, the smallest that does; else the fewest domains; then descend by the same rule). Unlike
+// there, a domain inside which the gang touches fewer domains of the next level wins over a smaller one.
 // Pure. Thread-safety: pure functions.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,8 +17,18 @@ namespace trainyard::placement {
 
 // A node that can take one pod of the gang.
 struct Candidate {
-  size_t node = 0;   // index in Yard::nodes()
-  int64_t free = 0;  // as this job sees it
+  uint32_t node = 0;  // position in Yard::nodes()
+  int64_t free = 0;   // as this job sees it
+};
+
+// Which levels may hold the whole gang in one domain. The number of levels in the yard's index less one is the NVLink
+// clique.
+struct Aim {
+  size_t count = 0;
+  std::vector<size_t> levels;    // the first that can, does
+  std::optional<size_t> within;  // never across domains of this level
+  bool several = true;           // else the fewest domains will do
+  bool operator==(const Aim&) const = default;
 };
 
 struct Selection {
@@ -24,14 +36,10 @@ struct Selection {
   std::string domain;         // for people
 };
 
-// Levels of the tree, far to near: the topology keys, then NVLink clique. `level` == depth means the node itself.
-size_t TreeDepth(const Yard& yard);
-// Name of the domain of `node` at `level`, unique by its whole path; a node of unknown place is a domain of its own.
-std::string DomainKey(const Yard& yard, size_t node, size_t level);
-// The same for people.
+// Name of the domain of `node` at `level`, for people.
 std::string DomainName(const Yard& yard, size_t node, size_t level);
 
-// Chooses `count` of `candidates` (at least `count` of them). `use_cliques` prefers one NVLink clique to anything.
-Selection Select(const Yard& yard, std::vector<Candidate> candidates, size_t count, bool use_cliques);
+// Chooses among `candidates`, which are in the order of the yard. nullopt: not this way.
+std::optional<Selection> Select(const Yard& yard, std::vector<Candidate> candidates, const Aim& aim);
 
 }  // namespace trainyard::placement

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
+#include <utility>
+#include <vector>
 
-#include "operator/placement/constraints.h"
-#include "operator/sizing/gpu_catalogue.h"
+#include "operator/placement/candidates.h"
+#include "operator/placement/room.h"
 
 namespace trainyard::placement {
 namespace {
@@ -17,6 +20,7 @@ std::string Nodes(int64_t count, const char* kind = "") {
   return std::to_string(count) + " " + kind + (count == 1 ? "node" : "nodes");
 }
 
+// "H100-SXM or B200 ", and nothing for any.
 std::string Products(const std::vector<std::string>& products) {
   std::string text;
   for (const std::string& product : products) text += (text.empty() ? "" : " or ") + product;
@@ -35,135 +39,161 @@ std::string Reasons(const std::map<std::string, int64_t>& counts) {
   return sorted.size() > 4 ? text + ", ..." : text;
 }
 
-// Whether what this job holds is free for the request: its own, or that of jobs taken as stopped.
-bool CountsAsFree(const std::string& job, const GangRequest& request) {
-  return job == request.job_uid || request.released.contains(job);
+std::string Unfit(const Room& room) { return room.unfit.empty() ? "" : "; unfit: " + Reasons(room.unfit); }
+
+// "; 3 nodes with enough GPUs lack cpu"
+std::string Lacking(const Room& room) {
+  std::string text;
+  for (const auto& [resource, count] : room.lacking) {
+    text += "; " + Nodes(count) + " with enough GPUs " + (count == 1 ? "lacks " : "lack ") + resource;
+  }
+  return text;
 }
 
-// What the nodes of the right product have, in numbers.
-struct Room {
-  int64_t eligible = 0, with_room = 0, lacking = 0, free_gpus = 0, largest_free = 0;
-  std::string largest_node, lacks;
-  std::map<std::string, int64_t> unfit;                            // reason -> nodes
-  std::map<std::string, std::pair<int64_t, std::string>> domains;  // NVLink domain -> free GPUs in whole pods, name
-};
+std::string Kept(const Room& room) {
+  return room.kept == 0 ? "" : "; " + Gpus(room.kept) + " kept for jobs ahead in the queue";
+}
 
-Room Count(const Yard& yard, const GangRequest& request, const std::vector<std::string>& products) {
-  Room census;
-  for (size_t i = 0; i < yard.nodes().size(); ++i) {
-    const YardNode& node = yard.nodes()[i];
-    if (!ProductAllowed(node, products)) continue;
-    if (!node.Eligible()) {
-      ++census.unfit[node.ineligible];
-      continue;
+// The domain with the most nodes that have room, then the most free GPUs; null without any.
+const DomainRoom* Best(const std::map<uint32_t, DomainRoom>& domains) {
+  const auto best = std::max_element(domains.begin(), domains.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.second.with_room, a.second.free_gpus) < std::pair(b.second.with_room, b.second.free_gpus);
+  });
+  return best == domains.end() ? nullptr : &best->second;
+}
+
+// The domain with the most free GPUs.
+const DomainRoom* Freest(const std::map<uint32_t, DomainRoom>& domains) {
+  const auto best = std::max_element(domains.begin(), domains.end(), [](const auto& a, const auto& b) {
+    return a.second.free_gpus < b.second.free_gpus;
+  });
+  return best == domains.end() ? nullptr : &best->second;
+}
+
+// One change of the request under which it would fit now, or nothing.
+std::string WouldHelp(const Yard& yard, const GangRequest& request) {
+  const auto fits = [&](auto change) {
+    GangRequest other = request;
+    change(other);
+    return FindPlace(yard, other);
+  };
+  if (!request.level.empty() && request.level_required) {
+    const std::optional<size_t> level = yard.LevelIndex(request.level);
+    for (size_t parent = level.value_or(0); parent-- > 0;) {
+      const std::string& name = yard.levels()[parent].name;
+      if (auto placed = fits([&](GangRequest& r) { r.level = name; })) return "; fits in one " + name;
     }
-    if (const std::string barred = WhyBarred(node, request.constraints); !barred.empty()) {
-      ++census.unfit[barred];
-      continue;
-    }
-    ++census.eligible;
-    int64_t free = FreeFor(node, request);
-    census.free_gpus += free;
-    if (census.largest_node.empty() || free > census.largest_free) {
-      census.largest_free = free;
-      census.largest_node = node.name;
-    }
-    if (node.link != LinkClass::kPcie) {
-      size_t level = yard.path_levels();
-      auto& domain = census.domains[DomainKey(yard, i, level)];
-      domain.first += free;
-      domain.second = DomainName(yard, i, level);
-    }
-    if (free < request.per_node) continue;
-    std::string lacks = LackingResource(node, request);
-    if (lacks.empty()) {
-      ++census.with_room;
-    } else {
-      ++census.lacking;
-      census.lacks = lacks;
+    if (auto placed = fits([](GangRequest& r) { r.level_required = false; })) {
+      return "; fits on " + placed->domain + " if the level is Preferred";
     }
   }
-  return census;
+  if (request.nvlink == api::NvLink::kRequired) {
+    if (auto placed = fits([](GangRequest& r) { r.nvlink = api::NvLink::kPreferred; })) {
+      return "; fits on " + placed->domain + " with nvlink: Preferred";
+    }
+  }
+  for (int64_t fewer = request.per_node / 2; fewer > 0; fewer /= 2) {
+    if (request.gpus % fewer != 0 || request.per_node % fewer != 0) continue;
+    const auto ask = [fewer](GangRequest& r) {
+      // Each pod of a smaller size asks for its share.
+      for (auto& [resource, amount] : r.pod_resources) amount = amount * fewer / r.per_node;
+      r.per_node = fewer;
+    };
+    if (fits(ask)) return "; fits with " + std::to_string(fewer) + " per node";
+  }
+  if (!request.constraints.node_selector.empty() || !request.constraints.affinity.empty()) {
+    const auto open = [](GangRequest& r) { r.constraints.node_selector.clear(), r.constraints.affinity.clear(); };
+    if (fits(open))
+      return "; fits without the podTemplate's " +
+             std::string(request.constraints.affinity.empty() ? "node selector" : "node affinity");
+  }
+  return "";
+}
+
+// What no waiting will change: nothing matches the job's own template, or what does is too small. Empty: not so.
+std::string Contradiction(const Room& room, const GangRequest& request, const std::string& wanted) {
+  if (room.barred == 0) return "";
+  if (room.eligible == 0) {
+    // One reason for all is named as it is: "no node matches node selector a=b".
+    if (room.unfit.size() == 1 && room.unfit.begin()->first.starts_with("outside ")) {
+      return "needs " + wanted + "; no node matches " + room.unfit.begin()->first.substr(8);
+    }
+    return "needs " + wanted + "; podTemplate: no node is left for it" + Unfit(room);
+  }
+  const int64_t count = request.gpus / request.per_node;
+  std::string which;
+  for (const std::string& name : room.open) which += (which.empty() ? "" : ", ") + name;
+  const std::string allows =
+      std::string("podTemplate: ") +
+      (!request.constraints.affinity.empty()        ? "affinity"
+       : !request.constraints.node_selector.empty() ? "node selector"
+                                                    : "tolerations") +
+      (!request.constraints.affinity.empty() || !request.constraints.node_selector.empty() ? " allows only "
+                                                                                           : " allow only ") +
+      (room.eligible == 1                                        ? "node " + which
+       : room.eligible <= static_cast<int64_t>(room.open.size()) ? "nodes " + which
+                                                                 : Nodes(room.eligible));
+  if (room.largest_usable < request.per_node) {
+    return allows + ", which " + (room.eligible == 1 ? "has " : "have at most ") + std::to_string(room.largest_usable) +
+           " of the " + Gpus(request.per_node) + " that a pod needs" + Unfit(room);
+  }
+  if (room.eligible < count) return allows + "; the job needs " + Nodes(count) + Unfit(room);
+  return "";
+}
+
+// "needs 4 nodes with 8 free H100-SXM GPUs each"
+std::string Asked(const GangRequest& request, const std::string& product) {
+  const int64_t count = request.gpus / request.per_node;
+  std::string text = "needs ";
+  if (count > 1) text += Nodes(count) + " with ";
+  text += std::to_string(request.per_node) + " free " + product + Word(request.per_node);
+  return text + (count > 1 ? " each" : " on one node");
 }
 
 }  // namespace
 
-std::vector<std::string> ShortNames(const std::vector<std::string>& products, const sizing::Catalogue& catalogue) {
-  std::vector<std::string> names;
-  for (const std::string& wanted : products) {
-    const sizing::GpuProduct* known = catalogue.Find(wanted);
-    names.push_back(known != nullptr ? known->name : wanted);
-  }
-  return names;
-}
-
-bool ProductAllowed(const YardNode& node, const std::vector<std::string>& short_names) {
-  if (short_names.empty()) return !node.product.empty();
-  return std::find(short_names.begin(), short_names.end(), node.product) != short_names.end();
-}
-
-int64_t FreeFor(const YardNode& node, const GangRequest& request) {
-  int64_t used = node.used;
-  for (const auto& [job, gpus] : node.used_by_job) {
-    if (CountsAsFree(job, request)) used -= gpus;
-  }
-  const auto held = request.held.find(node.name);
-  if (held != request.held.end()) used += held->second;
-  return std::clamp<int64_t>(node.usable - used, 0, node.usable);
-}
-
-std::string LackingResource(const YardNode& node, const GangRequest& request) {
-  auto lacks = [&](const std::string& resource, int64_t amount) {
-    auto free = node.free_resources.find(resource);
-    if (free == node.free_resources.end()) return false;  // the node does not account for it
-    int64_t given_back = 0;
-    for (const auto& [job, resources] : node.resources_by_job) {
-      if (!CountsAsFree(job, request)) continue;
-      if (auto held = resources.find(resource); held != resources.end()) given_back += held->second;
-    }
-    return free->second + given_back < amount;
-  };
-  for (const auto& [resource, amount] : request.pod_resources) {
-    if (lacks(resource, amount)) return resource;
-  }
-  return lacks("pods", 1) ? "pods" : "";
-}
-
 std::string WhyNot(const Yard& yard, const GangRequest& request) {
-  std::vector<std::string> products = ShortNames(request.products, yard.catalogue());
-  Room census = Count(yard, request, products);
-  std::string unfit = census.unfit.empty() ? "" : "; unfit: " + Reasons(census.unfit);
-  std::string product = Products(products);
-  if (census.eligible == 0) {
-    return "needs " + std::to_string(request.gpus) + " " + product + Word(request.gpus) + "; no node can give any" +
-           unfit;
+  const Room room = RoomFor(yard, request);
+  const std::string product = Products(ShortNames(request.products, yard.catalogue()));
+  const std::string wanted = std::to_string(request.gpus) + " " + product + Word(request.gpus);
+  const bool in_one_level = !request.level.empty() && request.level_required;
+  if (in_one_level && !yard.LevelIndex(request.level)) {
+    std::string known;
+    for (const std::string& name : yard.level_names()) known += (known.empty() ? "" : ", ") + name;
+    return "needs " + wanted + " in one " + request.level +
+           "; no node says where it is by such a level (known: " + (known.empty() ? "none" : known) + ")";
   }
-  int64_t count = request.gpus / request.per_node;
+  if (const std::string text = Contradiction(room, request, wanted); !text.empty()) return text;
+  const int64_t count = request.gpus / request.per_node;
   if (request.nvlink == api::NvLink::kRequired && request.gpus > 1) {
     std::string text = "needs " + Gpus(request.gpus) + " of one NVLink domain; ";
-    auto best = std::max_element(census.domains.begin(), census.domains.end(),
-                                 [](const auto& a, const auto& b) { return a.second.first < b.second.first; });
-    if (best == census.domains.end()) return text + "no node has one" + unfit;
-    text += "largest free domain has " + std::to_string(best->second.first) + " (" + best->second.second + ")";
-    if (best->second.first >= request.gpus) {
+    const DomainRoom* best = Freest(room.nvlink_domains);
+    if (best == nullptr) return text + "no node has one" + Unfit(room) + WouldHelp(yard, request);
+    text += "largest free domain has " + std::to_string(best->free_gpus) + " (" + best->name + ")";
+    if (best->free_gpus >= request.gpus) {
       text += ", but not as " + Nodes(count) + " with " + std::to_string(request.per_node) + " each";
     }
-    return text + unfit;
+    return text + Lacking(room) + Kept(room) + Unfit(room) + WouldHelp(yard, request);
   }
-  std::string lacking;
-  if (census.lacking > 0) {
-    lacking = "; " + Nodes(census.lacking) + " with enough GPUs " + (census.lacking == 1 ? "lacks " : "lack ");
-    lacking += census.lacks;
+  if (room.eligible == 0) return "needs " + wanted + "; no node can give any" + Unfit(room);
+  const std::string tail = Lacking(room) + Kept(room) + Unfit(room) + WouldHelp(yard, request);
+  if (room.largest_usable < request.per_node) {
+    return Asked(request, product) + "; the largest node has " + std::to_string(room.largest_usable) + tail;
   }
   if (count == 1) {
-    return "needs " + std::to_string(request.per_node) + " free " + product + Word(request.per_node) +
-           " on one node; largest free node has " + std::to_string(census.largest_free) + " (" + census.largest_node +
-           ")" + lacking + unfit;
+    return Asked(request, product) + "; largest free node has " + std::to_string(room.largest_free) + " (" +
+           room.largest_node + ")" + tail;
   }
-  return "needs " + Nodes(count) + " with " + std::to_string(request.per_node) + " free " + product +
-         Word(request.per_node) + " each; " + std::to_string(census.with_room) + " of " +
-         Nodes(census.eligible, "fit ") + (census.with_room == 1 || census.eligible == 1 ? " has " : " have ") +
-         (request.per_node == 1 ? "it" : "them") + " (" + Gpus(census.free_gpus) + " free in all)" + lacking + unfit;
+  if (in_one_level) {
+    const DomainRoom* best = Best(room.level_domains);
+    return Asked(request, product) + " in one " + request.level + "; " +
+           (best == nullptr ? "no " + request.level + " is known"
+                            : "the best one has " + std::to_string(best->with_room) + " (" + best->name + ")") +
+           tail;
+  }
+  return Asked(request, product) + "; " + std::to_string(room.with_room) + " of " + Nodes(room.eligible, "fit ") +
+         (room.with_room == 1 || room.eligible == 1 ? " has " : " have ") + (request.per_node == 1 ? "it" : "them") +
+         " (" + Gpus(room.free_gpus) + " free in all)" + tail;
 }
 
 }  // namespace trainyard::placement

@@ -142,6 +142,7 @@ Yard Yard::Build(const std::vector<api::NodeSnapshot>& nodes, const std::vector<
   for (size_t i = 0; i < yard.nodes_.size(); ++i) {
     Account(yard.nodes_[i], yard.nodes_[i].snapshot->allocatable, pods_of[i], claims_of[i]);
   }
+  yard.packed_.Rebuild(yard.nodes_, yard.path_levels_);
   return yard;
 }
 

@@ -18,6 +18,7 @@
 #include "operator/api/snapshot.h"
 #include "operator/placement/fabric.h"
 #include "operator/placement/topology.h"
+#include "operator/placement/yard_index.h"
 #include "operator/sizing/gpu_catalogue.h"
 #include "operator/sizing/plan.h"
 
@@ -114,6 +115,8 @@ class Yard {
   std::vector<std::string> level_names() const;
   // Index in levels() and in paths; nullopt: this yard has no such level.
   std::optional<size_t> LevelIndex(std::string_view name) const;
+  // The same nodes in packed numbers, at the same positions.
+  const YardIndex& index() const { return packed_; }
   // Length of the longest path.
   size_t path_levels() const { return path_levels_; }
   // Nodes that are eligible, and allowed to such a job, by product, memory and size, whatever is running on them: what
@@ -131,6 +134,7 @@ class Yard {
   std::vector<YardNode> nodes_;
   size_t path_levels_ = 0;
   std::unordered_map<std::string, size_t> index_;
+  YardIndex packed_;
 };
 
 // Writes into `node` what is left of `allocatable` when `pods` and `claims` of this node have taken theirs.

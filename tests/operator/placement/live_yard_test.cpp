@@ -1,6 +1,7 @@
 // The yard that follows the cluster against the one built from nothing, over random changes.
 #include "operator/placement/live_yard.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <map>
 #include <random>
@@ -27,6 +28,29 @@ std::string Text(const YardNode& node) {
   for (const auto& [job, gpus] : node.used_by_job) text += " " + job + ":" + std::to_string(gpus);
   for (const auto& [job, resources] : node.resources_by_job) {
     for (const auto& [resource, amount] : resources) text += " " + job + "." + resource + "=" + std::to_string(amount);
+  }
+  return text;
+}
+
+// The packed numbers, and whether they are those of the nodes.
+std::string Packed(const Yard& yard) {
+  std::string text;
+  for (size_t i = 0; i < yard.nodes().size(); ++i) {
+    const YardIndex::Slot& slot = yard.index().slots()[i];
+    EXPECT_EQ(slot.product, yard.index().Product(yard.nodes()[i].product));
+    text += std::to_string(slot.usable) + " " + std::to_string(slot.free) + " " + std::to_string(slot.linked) +
+            (slot.eligible ? " eligible" : "") + (slot.tainted ? " tainted" : "");
+    for (const int64_t amount : slot.resources) text += " " + std::to_string(amount);
+    for (size_t level = 0; level < yard.index().depth(); ++level) {
+      text += " /" + std::to_string(yard.index().Domains(level)[i]);
+    }
+    text += "\n";
+  }
+  for (int job = 0; job < 3; ++job) {
+    std::vector<uint32_t> nodes = yard.index().NodesOf("job-" + std::to_string(job));
+    std::sort(nodes.begin(), nodes.end());
+    for (const uint32_t node : nodes) text += " " + std::to_string(node);
+    text += "\n";
   }
   return text;
 }
@@ -108,6 +132,7 @@ TEST(LiveYard, EqualsTheYardBuiltFromNothingAfterAnyChanges) {
         const Yard built = Yard::Build(all_nodes, all_pods, all_claims, kRackOptions);
         const Yard& current = live.Current();
         ASSERT_EQ(Text(current), Text(built)) << "step " << step;
+        ASSERT_EQ(Packed(current), Packed(built)) << "step " << step;
         for (const auto& [name, node] : nodes) ASSERT_NE(current.Find(name), nullptr);
       }
     }

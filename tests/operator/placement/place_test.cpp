@@ -149,7 +149,8 @@ TEST(Place, SaysWhyNotWithNumbers) {
   api::NodeSnapshot cordoned = MakeNode("c", 8);
   cordoned.unschedulable = true;
   Yard yard = Racks({MakeNode("a", 8), MakeNode("b", 8), cordoned}, {ForeignPod("a", 2), ForeignPod("b", 3)});
-  EXPECT_EQ(WhyNot(yard, Want(8, 8)), "needs 8 free GPUs on one node; largest free node has 6 (a); unfit: 1 cordoned");
+  EXPECT_EQ(WhyNot(yard, Want(8, 8)),
+            "needs 8 free GPUs on one node; largest free node has 6 (a); unfit: 1 cordoned; fits with 4 per node");
   EXPECT_EQ(WhyNot(yard, Want(12, 6)),
             "needs 2 nodes with 6 free GPUs each; 1 of 2 fit nodes has them (11 GPUs free in all); unfit: 1 cordoned");
   EXPECT_EQ(WhyNot(Racks({MakeNode("a", 1), MakeNode("b", 1)}), Want(3, 1)),
@@ -194,7 +195,8 @@ TEST(Place, HoldsOnRandomYards) {
     for (size_t level = 0; level < 2; ++level) {
       std::set<std::string> domains;
       for (const std::string& name : placed->nodes) {
-        domains.insert(DomainKey(yard, static_cast<size_t>(yard.Find(name) - yard.nodes().data()), level));
+        const auto position = static_cast<size_t>(yard.Find(name) - yard.nodes().data());
+        domains.insert(std::to_string(yard.index().Domains(level)[position]));
       }
       int64_t fewest = domains.size() > 1 ? static_cast<int64_t>(domains.size()) : 0;
       ASSERT_EQ(RingCrossings(yard, placed->nodes, level), fewest) << "round " << round;
