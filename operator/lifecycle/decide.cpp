@@ -53,6 +53,7 @@ void RunSteps(Context& c) {
   ContinueStop(c);
   Release(c);
   Claim(c);
+  WatchNodes(c);
   Advance(c);
   SweepOldAttempts(c);
 }

@@ -110,6 +110,18 @@ bool Settling(Context& c, const RankFailure& cause) {
   return true;
 }
 
+// A node refused its pod: the gang was not placed where it was thought to be. That is nobody's failure, so no budget
+// pays; but nodes that have less than their books say are avoided.
+void TakeBack(Context& c, const std::vector<RankFailure>& failures, const RankFailure& cause) {
+  std::vector<size_t> refused;
+  for (const RankFailure& failure : failures) {
+    if (failure.RefusedByNode()) refused.push_back(static_cast<size_t>(failure.rank));
+  }
+  std::string why = cause.message;
+  if (refused.size() > 1) why += " (and " + Plural(static_cast<int64_t>(refused.size()) - 1, "more pod") + ")";
+  Undo(c, why, refused);
+}
+
 }  // namespace
 
 std::string SuccessText(const Context& c) {
@@ -132,6 +144,7 @@ void ObserveExits(Context& c) {
   if (failures.empty()) return WatchStart(c);
   auto cause = std::max_element(failures.begin(), failures.end(),
                                 [](const auto& a, const auto& b) { return a.severity < b.severity; });
+  if (cause->RefusedByNode()) return TakeBack(c, failures, *cause);
   if (Settling(c, *cause)) return;
   const std::string lost = TellLostWork(c);  // a stop by someone else may have been too short as well
   EndAttempt(c, *cause, static_cast<int64_t>(failures.size()));

@@ -5,11 +5,14 @@
 
 #include "operator/base/ids.h"
 #include "operator/lifecycle/conditions.h"
+#include "operator/lifecycle/penalties.h"
 #include "operator/lifecycle/steps.h"
 #include "trainer/contract/contract.h"
 
 namespace trainyard::lifecycle {
 namespace {
+
+constexpr std::string_view kAdmissionRejected = "AdmissionRejected";
 
 struct ClassRule {
   std::string_view name;
@@ -21,7 +24,7 @@ struct ClassRule {
 constexpr std::array kRules = {
     ClassRule{"NodeLost", 100, Budget::kInfrastructure, true},
     ClassRule{"Evicted", 90, Budget::kInfrastructure, true},
-    ClassRule{"AdmissionRejected", 90, Budget::kInfrastructure, true},
+    ClassRule{kAdmissionRejected, 90, Budget::kFree, true},
     ClassRule{"Preempted", 80, Budget::kFree, false},
     ClassRule{contract::failure_class::kOutOfMemory, 70, Budget::kUser, false},
     ClassRule{contract::failure_class::kStorage, 60, Budget::kInfrastructure, true},
@@ -47,12 +50,24 @@ const ClassRule& RuleOf(std::string_view name) {
   return RuleOf(contract::failure_class::kUser);
 }
 
+// Reasons with which a kubelet refuses a pod before it starts any container: the node has not what its books say, or
+// changed after the scheduler had looked. Source: Kubernetes' pkg/kubelet/lifecycle/predicate.go.
+bool IsRefusal(const std::string& reason) {
+  static constexpr std::array<std::string_view, 9> kRefusals = {"UnexpectedAdmissionError",
+                                                                "NodeAffinity",
+                                                                "NodePorts",
+                                                                "NodeName",
+                                                                "NodeUnschedulable",
+                                                                "TopologyAffinityError",
+                                                                "TaintToleration",
+                                                                "InvalidNodeInfo",
+                                                                "UnexpectedPredicateFailureType"};
+  return reason.starts_with("OutOf") || std::find(kRefusals.begin(), kRefusals.end(), reason) != kRefusals.end();
+}
+
 // Reasons of pods that the kubelet or the control plane failed before or instead of their containers.
 std::string ClassOfPodReason(const std::string& reason) {
-  if (reason.starts_with("OutOf") || reason == "UnexpectedAdmissionError" || reason == "NodeAffinity" ||
-      reason == "NodePorts" || reason == "TopologyAffinityError") {
-    return "AdmissionRejected";
-  }
+  if (IsRefusal(reason)) return std::string(kAdmissionRejected);
   if (reason == "Evicted") return "Evicted";
   if (reason == "NodeLost") return "NodeLost";
   if (reason == "Preempting" || reason == "Preempted" || reason == "Terminated" || reason == "NodeShutdown" ||
@@ -108,6 +123,8 @@ void FailJob(Context& c, const std::string& failure_class, const std::string& me
 
 }  // namespace
 
+bool RankFailure::RefusedByNode() const { return failure_class == kAdmissionRejected; }
+
 bool RankFailure::IsEcho() const { return failure_class == contract::failure_class::kCommunication; }
 
 RankFailure MakeFailure(int64_t rank, const std::string& node, const std::string& failure_class, std::string message) {
@@ -155,17 +172,11 @@ std::optional<RankFailure> FailureOf(Context& c, int64_t rank, const api::PodSna
   return std::nullopt;
 }
 
-// Times of good service wipe out old failures: the counter of the back-off, and one failure of each node per period.
+// A time of good service wipes out old failures: the counter of the back-off.
 void Forgive(Context& c) {
   const api::Condition* ready = FindCondition(c.s, kReady);
   if (ready == nullptr || ready->status != "True") return;
-  int64_t periods = (c.in.now - ready->last_transition_time) / std::max(c.opt.healthy_period, Milliseconds(1));
-  if (periods < 1) return;
-  c.s.consecutive_failures = 0;
-  for (auto it = c.s.excluded_nodes.begin(); it != c.s.excluded_nodes.end();) {
-    it->second -= periods;
-    it = it->second <= 0 ? c.s.excluded_nodes.erase(it) : std::next(it);
-  }
+  if (c.in.now - ready->last_transition_time >= c.opt.healthy_period) c.s.consecutive_failures = 0;
 }
 
 void CountFailure(Context& c) {
@@ -178,7 +189,7 @@ void CountFailure(Context& c) {
   c.s.retry_after = c.in.now + c.opt.backoff.Jittered(failures, spread);
 }
 
-void BlameNode(Context& c, const std::string& node) { ++c.s.excluded_nodes[node]; }
+void BlameNode(Context& c, const std::string& node) { AddPenalty(c.s, node, c.in.now, c.opt.penalty_period); }
 
 void EndAttempt(Context& c, const RankFailure& cause, int64_t failed_ranks) {
   std::string message = "attempt " + std::to_string(c.s.attempt) + " failed: " + cause.message;

@@ -24,7 +24,8 @@ struct RankFailure {
   bool blames_node = false;
   int64_t newer_attempt = 0;  // class Fenced: the attempt of this job that owns the checkpoint directory
 
-  bool IsEcho() const;  // of another rank's failure, unless nothing else failed
+  bool RefusedByNode() const;  // its node did not take it: the gang never came up
+  bool IsEcho() const;         // of another rank's failure, unless nothing else failed
 };
 
 // How rank `rank` of the live attempt failed; nullopt while it has not. `pod` null: it was there and vanished.
@@ -44,6 +45,7 @@ void AdoptAttempt(Context& c, int64_t newest);
 // Adds one failure: the next attempt waits longer. A healthy period before it clears the slate first.
 void CountFailure(Context& c);
 void Forgive(Context& c);
+// The next attempts avoid the node while others fit (penalties.h).
 void BlameNode(Context& c, const std::string& node);
 
 }  // namespace trainyard::lifecycle

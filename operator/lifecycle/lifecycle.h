@@ -101,7 +101,8 @@ struct Options {
   Milliseconds pod_termination_timeout{60'000};  // an unreachable node's pods are gone after this
   Milliseconds echo_settle{8'000};               // a lost peer waits this long for the failure that it echoes:
                                                  // longer than the launcher gives ranks to end by themselves (5 s)
-  Milliseconds healthy_period{600'000};          // running this long resets back-off and forgives nodes by one
+  Milliseconds healthy_period{600'000};          // running this long resets back-off
+  Milliseconds penalty_period{600'000};          // what a node is blamed for is halved in this time
   Milliseconds grow_after{300'000};              // an elastic job runs this long before it grows back
   Milliseconds progress_interval{30'000};        // progress is copied to status no more often than this
   Milliseconds placement_retry{30'000};          // fallback look at a job that waits for room

@@ -6,6 +6,7 @@
 
 #include "operator/api/names.h"
 #include "operator/lifecycle/context.h"
+#include "operator/lifecycle/penalties.h"
 #include "operator/lifecycle/pod_builder.h"
 
 namespace trainyard::lifecycle {
@@ -30,7 +31,7 @@ api::TrainerStatus FrozenTrainer(const api::TrainingJob& job, const Options& opt
 }
 
 placement::GangRequest RequestOf(const api::TrainingJob& job, const api::PlanStatus& plan, const Options& options,
-                                 TimePoint) {
+                                 TimePoint now) {
   placement::GangRequest request;
   request.job_uid = job.meta.uid;
   request.gpus = plan.gpus;
@@ -40,7 +41,7 @@ placement::GangRequest RequestOf(const api::TrainingJob& job, const api::PlanSta
   request.level = job.spec.gpus.topology.level;
   request.level_required = job.spec.gpus.topology.mode == api::TopologyMode::kRequired;
   request.constraints = job.spec.pod_template.nodes;
-  request.excluded_nodes = job.status.excluded_nodes;
+  request.excluded_nodes = ActivePenalties(job.status, now, options.penalty_period);
   request.pod_resources = PodResources(plan.per_node, job, plan, FrozenTrainer(job, options));
   return request;
 }

@@ -55,6 +55,9 @@ struct Choice {
 std::optional<Choice> Choose(Context& c, const api::PlanStatus& wanted, std::string* why_not);
 void Claim(Context& c);
 
+// node_watch.cpp: says which nodes under the running gang take no new one; status.advice.
+void WatchNodes(Context& c);
+
 // start.cpp: creates what is missing, un-gates the whole gang at once, says when it runs.
 void Advance(Context& c);
 
