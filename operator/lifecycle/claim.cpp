@@ -3,8 +3,11 @@
 
 #include "operator/api/names.h"
 #include "operator/lifecycle/conditions.h"
+#include "operator/lifecycle/penalties.h"
+#include "operator/lifecycle/resolved_job.h"
 #include "operator/lifecycle/standing.h"
 #include "operator/lifecycle/steps.h"
+#include "operator/placement/fabric.h"
 
 namespace trainyard::lifecycle {
 namespace {
@@ -23,6 +26,32 @@ std::optional<placement::GangPlacement> TryPlace(Context& c, const api::PlanStat
 // Every pod of every earlier attempt can do no more harm.
 bool PredecessorsGone(Context& c) {
   return std::all_of(c.mine.begin(), c.mine.end(), [&c](const auto* pod) { return c.Gone(*pod); });
+}
+
+// Where the gang goes, in rank order, and what the network between its nodes makes of its pods: frozen here, so that
+// every pod of the attempt gets the same.
+api::PlacementStatus Placed(Context& c, const Choice& choice) {
+  api::PlacementStatus placed;
+  placed.domain = choice.placement.domain;
+  for (const std::string& name : choice.placement.nodes) {
+    placed.nodes.push_back({name, choice.plan.per_node});
+    const placement::YardNode* node = c.Yard().Find(name);
+    std::string path;
+    for (size_t level = 0; node != nullptr && level < node->path.size(); ++level) {
+      path += (level > 0 ? "/" : "") + node->path[level];
+    }
+    if (placed.domains.empty() || placed.domains.back().path != path) placed.domains.push_back({path, 0});
+    ++placed.domains.back().nodes;
+  }
+  const bool none = std::all_of(placed.domains.begin(), placed.domains.end(),
+                                [](const api::PlacedDomain& domain) { return domain.path.empty(); });
+  if (none) placed.domains.clear();
+  auto device = ResolveDevice(c.job.spec.training.device, choice.plan.product);
+  if (!device || *device != api::DeviceKind::kCuda) return placed;
+  const placement::Fabric fabric = placement::FabricOf(c.Yard(), choice.placement.nodes);
+  placed.fabric = fabric.profile;
+  placed.environment = fabric.environment;
+  return placed;
 }
 
 }  // namespace
@@ -62,15 +91,12 @@ void Claim(Context& c) {
   }
   ++c.s.attempt;
   c.s.plan = choice->plan;
-  c.s.placement.emplace();
-  for (const std::string& node : choice->placement.nodes) {
-    c.s.placement->nodes.push_back({node, choice->plan.per_node});
-  }
-  c.s.placement->domain = choice->placement.domain;
+  c.s.placement = Placed(c, *choice);
   c.s.trainer = FrozenTrainer(c.job, c.opt);
   c.s.started = false;
   c.s.stop.reset();
   c.s.retry_after.reset();
+  ForgetOldPenalties(c.s, c.in.now, c.opt.penalty_period);
   c.s.placing_since = c.in.now;
   c.s.ungated_at.reset();
   // How far the job has come stays, and how long a step took, which the grace of the new pods hangs on; what the ended

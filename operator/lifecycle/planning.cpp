@@ -39,7 +39,9 @@ void Refuse(Context& c, const std::string& reason, const std::string& message) {
 }
 
 Result<api::PlanStatus> Plan(Context& c, const api::TrainingJob& job) {
-  const std::vector<sizing::ProductSupply> supply = c.Yard().Supply(c.job.spec.pod_template.nodes);
+  std::vector<sizing::ProductSupply> supply = c.Yard().Supply(c.job.spec.pod_template.nodes);
+  // No node fulfils the template: that is what placement says, node by node. A plan for the others is as good as any.
+  if (supply.empty()) supply = c.Yard().Supply();
   const std::shared_ptr<const sizing::Catalogue>& catalogue = c.opt.yard.catalogue;
   auto ask = [&](const api::TrainingJob& asked) {
     if (c.in.planner != nullptr) return c.in.planner->Plan(asked, supply, catalogue);

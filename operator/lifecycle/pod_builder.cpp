@@ -5,6 +5,7 @@
 
 #include "operator/api/names.h"
 #include "operator/lifecycle/pod_spec.h"
+#include "operator/lifecycle/pod_template.h"
 #include "operator/lifecycle/resolved_job.h"
 #include "trainer/contract/contract.h"
 
@@ -28,22 +29,25 @@ json OwnerReferences(const api::TrainingJob& job) {
                        {"blockOwnerDeletion", true}}});
 }
 
-// Not spec.nodeName: the scheduler must still check taints, ports and volumes. Not a hostname label: it may differ.
-json Pin(const std::string& node) {
-  json term = {
-      {"matchFields", json::array({{{"key", "metadata.name"}, {"operator", "In"}, {"values", json::array({node})}}})}};
-  return {{"nodeAffinity",
-           {{"requiredDuringSchedulingIgnoredDuringExecution", {{"nodeSelectorTerms", json::array({term})}}}}}};
+// What container `trainer` asks for besides GPUs and what the user adds.
+std::map<std::string, int64_t> OwnRequests(int64_t gpus, const api::TrainingJob& job, const api::PlanStatus& plan,
+                                           const api::TrainerStatus& trainer) {
+  int64_t memory = trainer.memory_bytes_per_gpu;
+  if (job.spec.UsesBundledTrainer() && plan.gpus > 0) {
+    memory += plan.checkpoint_bytes / plan.gpus;
+    auto device = ResolveDevice(job.spec.training.device, plan.product);
+    if (device && *device == api::DeviceKind::kCpu) memory += plan.bytes_per_gpu;
+  }
+  return {{"cpu", gpus * trainer.cpu_milli_per_gpu}, {"memory", gpus * memory}};
 }
 
 json Resources(const api::TrainingJob& job, int64_t gpus, const api::TrainerStatus& trainer) {
-  std::string count = std::to_string(gpus);
-  std::map<std::string, int64_t> wanted = PodResources(gpus, job, *job.status.plan, trainer);
-  return {{"requests",
-           {{"cpu", std::to_string(wanted["cpu"]) + "m"},
-            {"memory", std::to_string(wanted["memory"])},
-            {api::kGpuResource, count}}},
-          {"limits", {{api::kGpuResource, count}}}};
+  std::map<std::string, int64_t> ours = OwnRequests(gpus, job, *job.status.plan, trainer);
+  ours[api::kGpuResource] = gpus;
+  for (const auto& [name, amount] : job.status.placement->resources) {
+    if (!AsksFor(job.spec.pod_template, name)) ours.emplace(name, amount);
+  }
+  return MergeResources(job.spec.pod_template, ours);
 }
 
 // Libraries that count the machine's cores would start as many threads in each process, whatever its pod may use.
@@ -55,8 +59,8 @@ void SetThreads(json& env, const api::TrainerStatus& trainer) {
       {{"name", kThreads}, {"value", std::to_string(std::max<int64_t>(1, trainer.cpu_milli_per_gpu / 1000))}});
 }
 
-json Container(const api::TrainingJob& job, int64_t node_rank, int64_t gpus, const Options& options) {
-  const api::TrainerStatus trainer = job.status.trainer ? *job.status.trainer : NewTrainer(job, options);
+json Container(const api::TrainingJob& job, int64_t node_rank, int64_t gpus, const api::TrainerStatus& trainer,
+               const Options& options) {
   json container = {{"name", std::string(contract::kContainerName)},
                     {"env", Environment(job, node_rank)},
                     {"ports", json::array({{{"name", "master"}, {"containerPort", contract::kDefaultMasterPort}},
@@ -66,7 +70,6 @@ json Container(const api::TrainingJob& job, int64_t node_rank, int64_t gpus, con
                     {"securityContext", ContainerSecurity(job)},
                     {"terminationMessagePath", std::string(contract::kDefaultTerminationLog)},
                     {"terminationMessagePolicy", "FallbackToLogsOnError"}};
-  if (options.threads_from_request) SetThreads(container["env"], trainer);
   container["image"] = trainer.image;
   if (job.spec.UsesBundledTrainer()) {
     container["command"] = options.launch_command;
@@ -88,13 +91,16 @@ api::TrainerStatus NewTrainer(const api::TrainingJob& job, const Options& option
 
 std::map<std::string, int64_t> PodResources(int64_t gpus, const api::TrainingJob& job, const api::PlanStatus& plan,
                                             const api::TrainerStatus& trainer) {
-  int64_t memory = trainer.memory_bytes_per_gpu;
-  if (job.spec.UsesBundledTrainer() && plan.gpus > 0) {
-    memory += plan.checkpoint_bytes / plan.gpus;
-    auto device = ResolveDevice(job.spec.training.device, plan.product);
-    if (device && *device == api::DeviceKind::kCpu) memory += plan.bytes_per_gpu;
+  return RequestsWithTemplate(job.spec.pod_template, OwnRequests(gpus, job, plan, trainer));
+}
+
+// The path of the domain that a rank is in; empty: none is known.
+std::string DomainOf(const api::PlacementStatus& placement, int64_t node_rank) {
+  for (const api::PlacedDomain& domain : placement.domains) {
+    if (node_rank < domain.nodes) return domain.path;
+    node_rank -= domain.nodes;
   }
-  return {{"cpu", gpus * trainer.cpu_milli_per_gpu}, {"memory", gpus * memory}};
+  return "";
 }
 
 json BuildPod(const api::TrainingJob& job, int64_t node_rank, const Options& options) {
@@ -104,26 +110,39 @@ json BuildPod(const api::TrainingJob& job, int64_t node_rank, const Options& opt
   labels[std::string(contract::kLabelNodeRank)] = std::to_string(node_rank);
   // Names of volumes and data come from the user: what is not UTF-8 must not stop the operator.
   std::string resolved = ResolvedJob(job, *job.status.plan).dump(-1, ' ', false, json::error_handler_t::replace);
-  return {
+  json annotations = {{std::string(contract::kAnnotationJob), resolved}};
+  const int64_t first = node_rank * placed.gpus;
+  annotations[std::string(contract::kAnnotationRanks)] =
+      std::to_string(first) + (placed.gpus > 1 ? "-" + std::to_string(first + placed.gpus - 1) : "");
+  if (std::string domain = DomainOf(*job.status.placement, node_rank); !domain.empty()) {
+    annotations[std::string(contract::kAnnotationDomain)] = domain;
+  }
+  const api::TrainerStatus trainer = job.status.trainer ? *job.status.trainer : NewTrainer(job, options);
+  json pod = {
       {"apiVersion", "v1"},
       {"kind", "Pod"},
       {"metadata",
        {{"name", api::PodName(job, job.status.attempt, node_rank)},
         {"namespace", job.meta.ns},
         {"labels", labels},
-        {"annotations", {{std::string(contract::kAnnotationJob), resolved}}},
+        {"annotations", annotations},
         {"ownerReferences", OwnerReferences(job)}}},
       {"spec",
        {{"restartPolicy", "Never"},
         {"schedulingGates", json::array({{{"name", std::string(contract::kGangGate)}}})},
-        {"affinity", Pin(placed.node)},
         {"tolerations", json::array({{{"key", api::kGpuResource}, {"operator", "Exists"}, {"effect", "NoSchedule"}}})},
         {"automountServiceAccountToken", false},
         {"enableServiceLinks", false},
         {"terminationGracePeriodSeconds", GraceSeconds(job)},
         {"securityContext", PodSecurity(job)},
-        {"containers", json::array({Container(job, node_rank, placed.gpus, options)})},
+        {"containers", json::array({Container(job, node_rank, placed.gpus, trainer, options)})},
         {"volumes", Volumes(job)}}}};
+  if (!job.spec.priority_class_name.empty()) pod["spec"]["priorityClassName"] = job.spec.priority_class_name;
+  MergeTemplate(job.spec.pod_template, placed.node, pod);
+  json& env = pod["spec"]["containers"][0]["env"];
+  AddDefaults(job, env);
+  if (options.threads_from_request) SetThreads(env, trainer);
+  return pod;
 }
 
 json BuildService(const api::TrainingJob& job) {

@@ -15,7 +15,7 @@ namespace trainyard::lifecycle {
 
 // The pod of node rank `node_rank` of attempt job.status.attempt, from job.status.placement and job.status.plan, both
 // of which must be set. It carries our gate, a required node affinity on metadata.name, restartPolicy Never, the
-// environment and labels of trainer/contract, and the resolved job as an annotation.
+// environment and labels of trainer/contract, the resolved job as an annotation, and under all that spec.podTemplate.
 nlohmann::json BuildPod(const api::TrainingJob& job, int64_t node_rank, const Options& options);
 
 // Headless, publishes not-ready addresses, selects node rank 0 only.
@@ -23,7 +23,8 @@ nlohmann::json BuildService(const api::TrainingJob& job);
 
 // What a pod with `gpus` GPUs asks for besides them, in base units (cpu in milli). Memory is what `trainer` gives every
 // process (code, data loader, arenas); for the bundled trainer also its share of a checkpoint, which a save copies to
-// host memory, and on the CPU all that the plan counts as GPU memory.
+// host memory, and on the CPU all that the plan counts as GPU memory. What spec.podTemplate asks for is in it, as
+// kube-scheduler counts it; what a fabric's profile asks for is not, since that follows from the nodes.
 std::map<std::string, int64_t> PodResources(int64_t gpus, const api::TrainingJob& job, const api::PlanStatus& plan,
                                             const api::TrainerStatus& trainer);
 

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <optional>
 #include <string>
 
 #include "operator/api/names.h"
 #include "operator/lifecycle/context.h"
+#include "operator/lifecycle/resolved_job.h"
 #include "trainer/contract/contract.h"
 
 namespace trainyard::lifecycle {
@@ -121,6 +123,27 @@ json Environment(const api::TrainingJob& job, int64_t node_rank) {
   return env;
 }
 
+void AddDefaults(const api::TrainingJob& job, json& env) {
+  std::map<std::string, std::string> defaults = job.status.placement->environment;
+  const std::string product = job.status.plan ? job.status.plan->product : "";
+  auto device = ResolveDevice(job.spec.training.device, product);
+  if (device && *device == api::DeviceKind::kCuda) {
+    constexpr const char* kRecords = "20000";  // collectives, some hundred bytes each
+    const std::string dump = std::string(contract::kDefaultRunDir) + "/nccl_trace_rank_";
+    defaults.emplace("NCCL_DEBUG", "WARN");
+    defaults.emplace("TORCH_NCCL_DUMP_ON_TIMEOUT", "1");
+    // The older name of each is read by every PyTorch since 2.2, the newer one is what later ones ask for.
+    defaults.emplace("TORCH_NCCL_TRACE_BUFFER_SIZE", kRecords);
+    defaults.emplace("TORCH_FR_BUFFER_SIZE", kRecords);
+    defaults.emplace("TORCH_NCCL_DEBUG_INFO_TEMP_FILE", dump);
+    defaults.emplace("TORCH_FR_DUMP_TEMP_FILE", dump);
+  }
+  for (const auto& [name, value] : defaults) {
+    const bool set = std::any_of(env.begin(), env.end(), [&](const json& e) { return e["name"] == name; });
+    if (!set) env.push_back(Plain(name, value));
+  }
+}
+
 json Volumes(const api::TrainingJob& job) {
   std::string annotation = "metadata.annotations['" + std::string(contract::kAnnotationJob) + "']";
   std::string job_file(contract::kDefaultJobFile);
@@ -131,6 +154,8 @@ json Volumes(const api::TrainingJob& job) {
                                  {"fieldRef", {{"apiVersion", "v1"}, {"fieldPath", annotation}}}}})}}}},
       {{"name", kRunVolume}, {"emptyDir", json::object()}},
       {{"name", kTmpVolume}, {"emptyDir", json::object()}},
+      // Without a size: as large as the memory that the pod may use, of which what lies in it is a part. NCCL and the
+      // workers of data loaders fail with the 64 MiB that a container has otherwise.
       {{"name", kShmVolume}, {"emptyDir", {{"medium", "Memory"}}}},
   };
   for (const api::Volume& volume : job.spec.volumes) {

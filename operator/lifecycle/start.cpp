@@ -35,6 +35,8 @@ std::string Obstacle(Context& c) {
     const placement::YardNode* node = c.Yard().Find(placed.node);
     if (node == nullptr) return "node " + placed.node + " no longer exists";
     if (!node->Eligible()) return "node " + placed.node + ": " + node->ineligible;
+    const std::string barred = placement::WhyBarred(*node, c.job.spec.pod_template.nodes);
+    if (!barred.empty()) return "node " + placed.node + ": " + barred;
     if (const std::string barred = placement::WhyBarred(*node, c.job.spec.pod_template.nodes); !barred.empty()) {
       return "node " + placed.node + ": " + barred;
     }

@@ -55,6 +55,8 @@ inline constexpr std::string_view kStatusPortFile = "status.port";  // the port 
 
 // ---- labels, annotations, gates ------------------------------------------------------------------------
 inline constexpr std::string_view kAnnotationJob = "trainyard.dev/job";
+inline constexpr std::string_view kAnnotationRanks = "trainyard.dev/ranks";    // of the pod's processes: "8-15"
+inline constexpr std::string_view kAnnotationDomain = "trainyard.dev/domain";  // topology path of its node, if known
 inline constexpr std::string_view kLabelJobName = "trainyard.dev/job-name";
 inline constexpr std::string_view kLabelJobUid = "trainyard.dev/job-uid";
 inline constexpr std::string_view kLabelAttempt = "trainyard.dev/attempt";
