@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "operator/api/node_constraints.h"
+#include "operator/api/pod_template.h"
 #include "operator/base/clock.h"
 
 namespace trainyard::api {
@@ -153,19 +153,6 @@ struct Volume {
 struct EnvVar {
   std::string name;
   std::string value;
-};
-
-// What the user adds to every pod of the job. It is merged under what the operator sets, never over it.
-struct PodTemplate {
-  std::map<std::string, std::string> labels;
-  std::map<std::string, std::string> annotations;
-  NodeConstraints nodes;    // nodeSelector, required node affinity, tolerations: placement keeps to them
-  std::string preferences;  // JSON of affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution, or empty
-  std::string rest;         // JSON object of the other fields of the pod's spec (pod_fields.h), or empty
-
-  bool Empty() const {
-    return labels.empty() && annotations.empty() && nodes.Empty() && preferences.empty() && rest.empty();
-  }
 };
 
 struct Spec {
