@@ -13,6 +13,7 @@
 #include "operator/cli/exit_codes.h"
 #include "operator/cli/plan/plan_command.h"
 #include "operator/cli/run/run_command.h"
+#include "operator/cli/top/top_command.h"
 #include "operator/cli/topology_command.h"
 #include "operator/cli/validate_command.h"
 
@@ -48,6 +49,7 @@ int Main(int argc, char** argv) {
   AddRunCommand(app, exit_code, console);
   AddClientCommands(app, exit_code, client);
   AddTopologyCommand(app, exit_code, std::cout, std::cerr);
+  AddTopCommand(app, exit_code, {std::cout, std::cerr, clock, ConnectForTop});
   AddCheckpointsCommand(app, exit_code, std::cout, std::cerr);
   app.add_subcommand("version", "Print the version")->callback([] {
     std::cout << "trainyard " TRAINYARD_VERSION "\n";
@@ -68,4 +70,7 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace trainyard::cli
 
-int main(int argc, char** argv) { return trainyard::cli::Main(argc, argv); }
+int main(int argc, char** argv) {
+  trainyard::http::LoadSystemAuthoritiesOnce();
+  return trainyard::cli::Main(argc, argv);
+}
