@@ -23,53 +23,6 @@ bool Extended(const std::string& resource) {
 // More than any node has: what a node claims beyond it is not believed, so that sums stay numbers.
 constexpr int64_t kMostGpus = 1 << 20;
 
-// Positions of the nodes on which this request sees more or less than is free, in order.
-std::vector<uint32_t> SeenOtherwise(const Yard& yard, const GangRequest& request) {
-  std::vector<uint32_t> nodes;
-  auto add = [&](const std::string& job) {
-    const std::vector<uint32_t>& held = yard.index().NodesOf(job);
-    nodes.insert(nodes.end(), held.begin(), held.end());
-  };
-  if (!request.job_uid.empty()) add(request.job_uid);
-  for (const std::string& job : request.released) add(job);
-  for (const auto& [name, gpus] : request.held) {
-    if (const YardNode* node = yard.Find(name)) nodes.push_back(static_cast<uint32_t>(node - yard.nodes().data()));
-  }
-  std::sort(nodes.begin(), nodes.end());
-  nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
-  return nodes;
-}
-
-// What a pod asks besides GPUs, in the order of the packed resources.
-struct Needs {
-  std::array<int64_t, kPackedResources.size()> packed{};
-  std::vector<std::pair<std::string, int64_t>> others;
-
-  explicit Needs(const GangRequest& request) {
-    for (const auto& [resource, amount] : request.pod_resources) {
-      const auto at = std::find(kPackedResources.begin(), kPackedResources.end(), resource);
-      if (at == kPackedResources.end()) {
-        others.emplace_back(resource, amount);
-      } else {
-        packed[static_cast<size_t>(at - kPackedResources.begin())] = amount;
-      }
-    }
-    int64_t& pods = packed[static_cast<size_t>(std::find(kPackedResources.begin(), kPackedResources.end(), "pods") -
-                                               kPackedResources.begin())];
-    pods = std::max<int64_t>(pods, 1);
-  }
-
-  bool Fit(const YardIndex::Slot& slot, const YardNode& node) const {
-    for (size_t i = 0; i < packed.size(); ++i) {
-      if (packed[i] > 0 && slot.resources[i] < packed[i]) return false;
-    }
-    return std::all_of(others.begin(), others.end(), [&node](const auto& need) {
-      const auto free = node.free_resources.find(need.first);
-      return need.second <= 0 || (free != node.free_resources.end() && free->second >= need.second);
-    });
-  }
-};
-
 }  // namespace
 
 std::vector<std::string> ShortNames(const std::vector<std::string>& products, const sizing::Catalogue& catalogue) {
@@ -113,11 +66,50 @@ std::string LackingResource(const YardNode& node, const GangRequest& request) {
   return lacks("pods", 1) ? "pods" : "";
 }
 
+RequestView::RequestView(const Yard& yard, const GangRequest& request)
+    : yard_(yard), request_(request), seen_otherwise_(yard.nodes().size(), false) {
+  const auto mark = [&](const std::string& job) {
+    for (const uint32_t node : yard.index().NodesOf(job)) seen_otherwise_[node] = true;
+  };
+  if (!request.job_uid.empty()) mark(request.job_uid);
+  for (const std::string& job : request.released) mark(job);
+  for (const auto& [name, gpus] : request.held) {
+    if (const YardNode* node = yard.Find(name)) seen_otherwise_[static_cast<size_t>(node - yard.nodes().data())] = true;
+  }
+  for (const auto& [resource, amount] : request.pod_resources) {
+    const auto at = std::find(kPackedResources.begin(), kPackedResources.end(), resource);
+    if (at == kPackedResources.end()) {
+      others_.emplace_back(resource, amount);
+    } else {
+      packed_[static_cast<size_t>(at - kPackedResources.begin())] = amount;
+    }
+  }
+  const auto pods = std::find(kPackedResources.begin(), kPackedResources.end(), "pods") - kPackedResources.begin();
+  packed_[static_cast<size_t>(pods)] = std::max<int64_t>(packed_[static_cast<size_t>(pods)], 1);
+}
+
+int64_t RequestView::Free(size_t node) const {
+  if (seen_otherwise_[node]) return std::min(FreeFor(yard_.nodes()[node], request_), kMostGpus);
+  return std::min(yard_.index().slots()[node].free, kMostGpus);
+}
+
+bool RequestView::Lacks(size_t node) const {
+  if (seen_otherwise_[node]) return !LackingResource(yard_.nodes()[node], request_).empty();
+  const YardIndex::Slot& slot = yard_.index().slots()[node];
+  for (size_t i = 0; i < packed_.size(); ++i) {
+    if (packed_[i] > 0 && slot.resources[i] < packed_[i]) return true;
+  }
+  const auto& free_resources = yard_.nodes()[node].free_resources;
+  return std::any_of(others_.begin(), others_.end(), [&free_resources](const auto& need) {
+    const auto free = free_resources.find(need.first);
+    return need.second > 0 && (free == free_resources.end() || free->second < need.second);
+  });
+}
+
 std::vector<ProductCandidates> FindCandidates(const Yard& yard, const GangRequest& request,
                                               std::optional<size_t> within) {
   const YardIndex& index = yard.index();
-  const std::vector<uint32_t> special = SeenOtherwise(yard, request);
-  const Needs needs(request);
+  const RequestView view(yard, request);
   const bool needs_links = request.nvlink == api::NvLink::kRequired && request.gpus > 1;
   const bool anywhere = request.constraints.node_selector.empty() && request.constraints.affinity.empty();
   // Per product number its place in what is returned.
@@ -132,21 +124,13 @@ std::vector<ProductCandidates> FindCandidates(const Yard& yard, const GangReques
   }
   if (const uint32_t nameless = index.Product(""); nameless < place.size()) place[nameless] = kUnwanted;
 
-  size_t next_special = 0;
   for (uint32_t i = 0; i < index.slots().size(); ++i) {
     const YardIndex::Slot& slot = index.slots()[i];
-    const bool is_special = next_special < special.size() && special[next_special] == i;
-    if (is_special) ++next_special;
     if (!slot.eligible || place[slot.product] == kUnwanted) continue;
     if (needs_links && slot.linked < request.per_node) continue;
+    const int64_t free = view.Free(i);
+    if (free < request.per_node || view.Lacks(i)) continue;
     const YardNode& node = yard.nodes()[i];
-    int64_t free = slot.free;
-    if (is_special) {
-      free = FreeFor(node, request);
-      if (free < request.per_node || !LackingResource(node, request).empty()) continue;
-    } else if (free < request.per_node || !needs.Fit(slot, node)) {
-      continue;
-    }
     if (within && node.path.size() <= *within) continue;
     if ((slot.tainted || !anywhere) && !Allowed(node, request.constraints)) continue;
     size_t& at = place[slot.product];
@@ -156,7 +140,7 @@ std::vector<ProductCandidates> FindCandidates(const Yard& yard, const GangReques
     }
     const auto failures =
         request.excluded_nodes.empty() ? request.excluded_nodes.end() : request.excluded_nodes.find(node.name);
-    out[at].nodes.push_back({i, std::min(free, kMostGpus)});
+    out[at].nodes.push_back({i, free});
     out[at].penalties.push_back(failures == request.excluded_nodes.end() ? 0 : failures->second);
   }
   return out;

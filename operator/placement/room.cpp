@@ -26,6 +26,10 @@ Room RoomFor(const Yard& yard, const GangRequest& request) {
   const size_t level =
       std::min(clique, request.level.empty() ? clique : yard.LevelIndex(request.level).value_or(clique));
   const bool needs_links = request.nvlink == api::NvLink::kRequired && request.gpus > 1;
+  const RequestView view(yard, request);
+  DomainRoom* nvlink_domain = nullptr;
+  DomainRoom* level_domain = nullptr;
+  uint32_t nvlink_id = 0, level_id = 0;  // of these two, for nodes of one domain mostly stand side by side
   Room room;
   for (size_t i = 0; i < yard.nodes().size(); ++i) {
     const YardNode& node = yard.nodes()[i];
@@ -34,8 +38,8 @@ Room RoomFor(const Yard& yard, const GangRequest& request) {
       ++room.unfit[node.ineligible];
       continue;
     }
-    if (const std::string barred = WhyBarred(node, request.constraints); !barred.empty()) {
-      ++room.unfit[Outside(barred)];
+    if (!Allowed(node, request.constraints)) {
+      ++room.unfit[Outside(WhyBarred(node, request.constraints))];
       ++room.barred;
       continue;
     }
@@ -49,26 +53,34 @@ Room RoomFor(const Yard& yard, const GangRequest& request) {
     }
     ++room.eligible;
     if (room.open.size() < 4) room.open.push_back(node.name);
-    const int64_t free = FreeFor(node, request);
+    const int64_t free = view.Free(i);
     room.free_gpus += free;
     room.largest_usable = std::max(room.largest_usable, node.usable);
     if (room.largest_node.empty() || free > room.largest_free) {
       room.largest_free = free;
       room.largest_node = node.name;
     }
-    if (const auto held = request.held.find(node.name); held != request.held.end()) {
-      room.kept += std::min(held->second, node.free);
-    }
     bool has_room = free >= request.per_node;
-    if (has_room) {
-      const std::string lacks = LackingResource(node, request);
-      has_room = lacks.empty();
-      if (!has_room) ++room.lacking[lacks];
+    if (has_room && view.Lacks(i)) {
+      has_room = false;
+      ++room.lacking[LackingResource(node, request)];
     }
     room.with_room += has_room ? 1 : 0;
-    const auto at = [&](size_t l) { return yard.index().Domains(l)[i]; };
-    if (needs_links) AddTo(room.nvlink_domains[at(clique)], yard, i, clique, free, has_room);
-    if (level < clique) AddTo(room.level_domains[at(level)], yard, i, level, free, has_room);
+    if (needs_links) {
+      const uint32_t id = yard.index().Domains(clique)[i];
+      if (nvlink_domain == nullptr || id != nvlink_id) nvlink_domain = &room.nvlink_domains[nvlink_id = id];
+      AddTo(*nvlink_domain, yard, i, clique, free, has_room);
+    }
+    if (level < clique) {
+      const uint32_t id = yard.index().Domains(level)[i];
+      if (level_domain == nullptr || id != level_id) level_domain = &room.level_domains[level_id = id];
+      AddTo(*level_domain, yard, i, level, free, has_room);
+    }
+  }
+  for (const auto& [name, gpus] : request.held) {
+    const YardNode* node = yard.Find(name);
+    if (node == nullptr || !node->Eligible() || !ProductAllowed(*node, products)) continue;
+    if (Allowed(*node, request.constraints)) room.kept += std::min(gpus, node->free);
   }
   return room;
 }

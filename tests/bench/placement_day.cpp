@@ -76,9 +76,9 @@ std::vector<std::shared_ptr<const api::NodeSnapshot>> Nodes() {
     auto node = std::make_shared<api::NodeSnapshot>();
     node->name = "node-" + std::to_string(i);
     node->ready = true;
-    // Names do not follow racks: machines are numbered as they were bought.
+    // Names follow racks, which is as kind to first fit by name as can be.
     node->labels = {{"nvidia.com/gpu.product", "NVIDIA-H100-80GB-HBM3"},
-                    {"example.com/rack", "rack-" + std::to_string(i * 7 % (kNodes / kPerRack))}};
+                    {"example.com/rack", "rack-" + std::to_string(i / kPerRack)}};
     node->allocatable = {{api::kGpuResource, kGpus}};
     nodes.push_back(std::move(node));
   }
