@@ -71,7 +71,7 @@ const DomainRoom* Freest(const std::map<uint32_t, DomainRoom>& domains) {
 }
 
 // One change of the request under which it would fit now, or nothing.
-std::string WouldHelp(const Yard& yard, const GangRequest& request) {
+std::string WouldHelp(const Yard& yard, const GangRequest& request, const Room& room) {
   const auto fits = [&](auto change) {
     GangRequest other = request;
     change(other);
@@ -92,7 +92,8 @@ std::string WouldHelp(const Yard& yard, const GangRequest& request) {
       return "; fits on " + placed->domain + " with nvlink: Preferred";
     }
   }
-  for (int64_t fewer = request.per_node / 2; fewer > 0; fewer /= 2) {
+  // Smaller pods do not make more GPUs.
+  for (int64_t fewer = request.per_node / 2; fewer > 0 && room.free_gpus >= request.gpus; fewer /= 2) {
     if (request.gpus % fewer != 0 || request.per_node % fewer != 0) continue;
     const auto ask = [fewer](GangRequest& r) {
       // Each pod of a smaller size asks for its share.
@@ -112,7 +113,8 @@ std::string WouldHelp(const Yard& yard, const GangRequest& request) {
 
 // What no waiting will change: nothing matches the job's own template, or what does is too small. Empty: not so.
 std::string Contradiction(const Room& room, const GangRequest& request, const std::string& wanted) {
-  if (room.barred == 0) return "";
+  const api::NodeConstraints& own = request.constraints;
+  if (room.barred == 0 || (own.node_selector.empty() && own.affinity.empty())) return "";
   if (room.eligible == 0) {
     // One reason for all is named as it is: "no node matches node selector a=b".
     if (room.unfit.size() == 1 && room.unfit.begin()->first.starts_with("outside ")) {
@@ -120,25 +122,24 @@ std::string Contradiction(const Room& room, const GangRequest& request, const st
     }
     return "needs " + wanted + "; podTemplate: no node is left for it" + Unfit(room);
   }
-  const int64_t count = request.gpus / request.per_node;
+  int64_t unfit = 0;
+  for (const auto& [reason, count] : room.unfit) unfit += count;
+  if (unfit > room.barred) return "";  // nodes that the template may allow can come back
   std::string which;
   for (const std::string& name : room.open) which += (which.empty() ? "" : ", ") + name;
+  if (room.eligible > static_cast<int64_t>(room.open.size())) {
+    which = Nodes(room.eligible);
+  } else {
+    which = (room.eligible == 1 ? "node " : "nodes ") + which;
+  }
   const std::string allows =
-      std::string("podTemplate: ") +
-      (!request.constraints.affinity.empty()        ? "affinity"
-       : !request.constraints.node_selector.empty() ? "node selector"
-                                                    : "tolerations") +
-      (!request.constraints.affinity.empty() || !request.constraints.node_selector.empty() ? " allows only "
-                                                                                           : " allow only ") +
-      (room.eligible == 1                                        ? "node " + which
-       : room.eligible <= static_cast<int64_t>(room.open.size()) ? "nodes " + which
-                                                                 : Nodes(room.eligible));
+      std::string("podTemplate: ") + (own.affinity.empty() ? "node selector" : "affinity") + " allows only " + which;
   if (room.largest_usable < request.per_node) {
     return allows + ", which " + (room.eligible == 1 ? "has " : "have at most ") + std::to_string(room.largest_usable) +
            " of the " + Gpus(request.per_node) + " that a pod needs" + Unfit(room);
   }
-  if (room.eligible < count) return allows + "; the job needs " + Nodes(count) + Unfit(room);
-  return "";
+  const int64_t count = request.gpus / request.per_node;
+  return room.eligible < count ? allows + "; the job needs " + Nodes(count) + Unfit(room) : "";
 }
 
 // "needs 4 nodes with 8 free H100-SXM GPUs each"
@@ -168,15 +169,15 @@ std::string WhyNot(const Yard& yard, const GangRequest& request) {
   if (request.nvlink == api::NvLink::kRequired && request.gpus > 1) {
     std::string text = "needs " + Gpus(request.gpus) + " of one NVLink domain; ";
     const DomainRoom* best = Freest(room.nvlink_domains);
-    if (best == nullptr) return text + "no node has one" + Unfit(room) + WouldHelp(yard, request);
+    if (best == nullptr) return text + "no node has one" + Unfit(room) + WouldHelp(yard, request, room);
     text += "largest free domain has " + std::to_string(best->free_gpus) + " (" + best->name + ")";
     if (best->free_gpus >= request.gpus) {
       text += ", but not as " + Nodes(count) + " with " + std::to_string(request.per_node) + " each";
     }
-    return text + Lacking(room) + Kept(room) + Unfit(room) + WouldHelp(yard, request);
+    return text + Lacking(room) + Kept(room) + Unfit(room) + WouldHelp(yard, request, room);
   }
   if (room.eligible == 0) return "needs " + wanted + "; no node can give any" + Unfit(room);
-  const std::string tail = Lacking(room) + Kept(room) + Unfit(room) + WouldHelp(yard, request);
+  const std::string tail = Lacking(room) + Kept(room) + Unfit(room) + WouldHelp(yard, request, room);
   if (room.largest_usable < request.per_node) {
     return Asked(request, product) + "; the largest node has " + std::to_string(room.largest_usable) + tail;
   }
