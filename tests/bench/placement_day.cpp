@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 #include <deque>
 #include <functional>
 #include <map>
@@ -157,6 +159,11 @@ class Play {
       job.holds.push_back({job.uid, 1, node, job.request.per_node});
     }
     live_.SetClaims(job.uid, job.holds);
+    for (const std::string& node : nodes) {
+      if (live_.Current().Find(node)->used <= kGpus) continue;
+      std::fprintf(stderr, "%s is given twice, to %s last: this day is void\n", node.c_str(), job.uid.c_str());
+      std::exit(1);
+    }
     running_.insert(index);
     job.racks = static_cast<int64_t>(racks.size());
     job.started = now_;
@@ -209,6 +216,10 @@ class Play {
     for (const placement::LineEntry& entry : line.entries) {
       if (!entry.fits || !entry.placement) continue;
       const size_t index = index_of.at(entry.uid);
+      // A claim looks at the ledger again.
+      const Yard& yard = live_.Current();
+      const auto free = [&](const std::string& node) { return CanTake(yard, *yard.Find(node), jobs_[index].request); };
+      if (!std::all_of(entry.placement->nodes.begin(), entry.placement->nodes.end(), free)) continue;
       Start(index, entry.placement->nodes);
       waiting_.erase(std::find(waiting_.begin(), waiting_.end(), index));
     }
