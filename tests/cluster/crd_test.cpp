@@ -127,8 +127,17 @@ TEST(CrdAdmission, AcceptsEveryUpdateThatAJobCanFollow) {
 TEST(CrdAdmission, AcceptsEveryDocumentedJob) {
   TRAINYARD_NEEDS_CLUSTER(plane);
   const std::string ns = plane->FreshNamespace("crd");
-  for (const auto& [place, job] : api::DocumentedJobs()) {
+  for (const auto& [place, job] : api::DocumentedObjects(api::kKind)) {
     EXPECT_EQ(plane->Kubectl({"-n", ns, "apply", "--dry-run=server", "-f", "-"}, job.dump()).err, "") << place;
+  }
+}
+
+TEST(CrdAdmission, AcceptsEveryDocumentedPriorityClass) {
+  TRAINYARD_NEEDS_CLUSTER(plane);
+  const auto classes = api::DocumentedObjects("PriorityClass");
+  EXPECT_FALSE(classes.empty());
+  for (const auto& [place, object] : classes) {
+    EXPECT_EQ(plane->Kubectl({"apply", "--dry-run=server", "-f", "-"}, object.dump()).err, "") << place;
   }
 }
 

@@ -26,17 +26,17 @@ std::vector<json> ReadYaml(const std::string& path) {
 
 std::string Golden(const std::string& file) { return TRAINYARD_SOURCE_DIR "/tests/golden/crd/" + file; }
 
-void AddJobs(const std::string& text, const std::string& place,
-             std::vector<std::pair<std::string, nlohmann::json>>& out) {
+void AddObjects(const std::string& text, const std::string& place, const std::string& kind,
+                std::vector<std::pair<std::string, nlohmann::json>>& out) {
   auto documents = LoadYaml(text, place);
   if (!documents) throw std::runtime_error(documents.error().message);
   for (const json& document : *documents) {
-    if (document.is_object() && document.value("kind", "") == kKind) out.emplace_back(place, document);
+    if (document.is_object() && document.value("kind", "") == kind) out.emplace_back(place, document);
   }
 }
 
 // The fenced blocks marked yaml that hold a whole object.
-void AddBlocks(const std::string& markdown, const std::string& place,
+void AddBlocks(const std::string& markdown, const std::string& place, const std::string& kind,
                std::vector<std::pair<std::string, nlohmann::json>>& out) {
   std::istringstream lines(markdown);
   std::string block;
@@ -51,8 +51,9 @@ void AddBlocks(const std::string& markdown, const std::string& place,
       block.clear();
     } else if (inside && line.starts_with("```")) {
       inside = false;
-      if (block.find("kind: TrainingJob") != std::string::npos)
-        AddJobs(block, place + ":" + std::to_string(start), out);
+      if (block.find("kind: " + kind) != std::string::npos) {
+        AddObjects(block, place + ":" + std::to_string(start), kind, out);
+      }
     } else if (inside) {
       block += line + "\n";
     }
@@ -95,18 +96,18 @@ std::vector<std::string> ErrorsOfUpdate(const json& before, const json& after) {
   return ValidateUpdate(JobFromJson(before).value(), JobFromJson(after).value());
 }
 
-std::vector<std::pair<std::string, json>> DocumentedJobs() {
+std::vector<std::pair<std::string, json>> DocumentedObjects(const std::string& kind) {
   const std::filesystem::path root = TRAINYARD_SOURCE_DIR;
   std::vector<std::filesystem::path> files = {root / "README.md"};
   for (const auto& entry : std::filesystem::recursive_directory_iterator(root / "docs")) files.push_back(entry.path());
   std::sort(files.begin(), files.end());
-  std::vector<std::pair<std::string, json>> jobs;
+  std::vector<std::pair<std::string, json>> objects;
   for (const auto& path : files) {
     const std::string place = std::filesystem::relative(path, root);
-    if (path.extension() == ".yaml") AddJobs(ReadFile(path).value(), place, jobs);
-    if (path.extension() == ".md") AddBlocks(ReadFile(path).value(), place, jobs);
+    if (path.extension() == ".yaml") AddObjects(ReadFile(path).value(), place, kind, objects);
+    if (path.extension() == ".md") AddBlocks(ReadFile(path).value(), place, kind, objects);
   }
-  return jobs;
+  return objects;
 }
 
 }  // namespace trainyard::api

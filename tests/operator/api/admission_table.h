@@ -25,8 +25,8 @@ std::vector<std::string> ErrorsOfManifest(const nlohmann::json& manifest);
 // The same of an update; both manifests can be read.
 std::vector<std::string> ErrorsOfUpdate(const nlohmann::json& before, const nlohmann::json& after);
 
-// Every document of kind TrainingJob in docs/ and README.md, in YAML files and in fenced blocks of Markdown, each with
+// Every document of this kind in docs/ and README.md, in YAML files and in fenced blocks of Markdown, each with
 // the place it stands in.
-std::vector<std::pair<std::string, nlohmann::json>> DocumentedJobs();
+std::vector<std::pair<std::string, nlohmann::json>> DocumentedObjects(const std::string& kind);
 
 }  // namespace trainyard::api

@@ -5,6 +5,7 @@
 #include <regex>
 #include <set>
 
+#include "operator/api/training_job.h"
 #include "operator/api/yaml.h"
 #include "operator/base/files.h"
 #include "tests/operator/api/admission_table.h"
@@ -68,7 +69,7 @@ TEST(Admission, NamesEachCaseOnce) {
 }
 
 TEST(Admission, AcceptsEveryDocumentedJob) {
-  const auto jobs = DocumentedJobs();
+  const auto jobs = DocumentedObjects(kKind);
   EXPECT_GE(jobs.size(), 4u);
   for (const auto& [place, job] : jobs) EXPECT_THAT(ErrorsOfManifest(job), IsEmpty()) << place;
 }
