@@ -204,6 +204,11 @@ void SimulatedKubelet::OnPod(const ObjectKey& key, const json& pod) {
   }
   const bool bound = !pod.at("spec").value("nodeName", "").empty();
   if (!bound || pod.at("status").value("phase", "") != "Pending") return;
+  if (const std::string why = habits_.refuses ? habits_.refuses(pod) : ""; !why.empty()) {
+    const json refused = {{"status", {{"phase", "Failed"}, {"reason", why}, {"message", "Pod was rejected: " + why}}}};
+    (void)direct_.Patch(Kind::kPod, key, PatchType::kMerge, refused, true);
+    return;
+  }
   const json status = {{"phase", "Running"},
                        {"conditions", Ready(true)},
                        {"startTime", Now()},

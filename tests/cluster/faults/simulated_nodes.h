@@ -74,6 +74,8 @@ struct KubeletHabits {
   std::function<bool(const std::string& node)> serves;  // false: nothing happens to the pods of this node
   // How long the containers of a pod run until they exit with 0; empty or nothing: until they are told.
   std::function<std::optional<Milliseconds>(const nlohmann::json& pod)> run_time;
+  // Why the kubelet does not admit a pod that was bound to its node, as UnexpectedAdmissionError; empty: it does.
+  std::function<std::string(const nlohmann::json& pod)> refuses;
   std::optional<int> exit_on_term;  // running containers of a deleted pod exit with this before it goes
 };
 

@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include "tests/cluster/gangs/gang_fixture.h"
+#include "trainer/contract/contract.h"
 
 namespace trainyard::gangs {
 namespace {
@@ -19,7 +21,7 @@ class NodeEvents : public GangTest {
   void SetUp() override {
     GangTest::SetUp();
     if (IsSkipped() || HasFatalFailure()) return;
-    MakeNodes(3, {.exit_on_term = 143});
+    MakeNodes(3, {.refuses = [this](const json& pod) { return Refuses(pod); }, .exit_on_term = 143});
     StartWatching();
     SubmitGang("a", 2, 8);
     const json job = AwaitUp("a", 1);
@@ -32,8 +34,20 @@ class NodeEvents : public GangTest {
     return restarts.value("user", int64_t{0}) + restarts.value("infrastructure", int64_t{0});
   }
 
-  // The gang trains on where it is, and ends well. The next gang of its size takes the two other nodes.
-  void ExpectGoesOnAndTheNextKeepsOff() {
+  // The first pod of job b that comes to a node.
+  std::string Refuses(const json& pod) {
+    const bool first = cluster::LabelOf(pod, contract::kLabelJobName) == "b" && refusals_.exchange(0) > 0;
+    return first ? "UnexpectedAdmissionError" : "";
+  }
+
+  // The gang trains on where it is, says what is wrong with its node, and ends well. The next gang of its size takes
+  // the two other nodes.
+  void ExpectGoesOnAndTheNextKeepsOff(const std::string& trouble) {
+    const std::string told = "node " + node_ + ": " + trouble;
+    const json job = AwaitJob("a", [&](const json& now) {
+      return now.is_object() && now.value("/status/reason"_json_pointer, "").find(told) != std::string::npos;
+    });
+    EXPECT_THAT(job["status"].value("advice", json::array()).dump(), HasSubstr(told));
     SubmitGang("b", 2, 8);
     const json waits = AwaitReason("b");
     EXPECT_NE(PhaseOf(waits), "Running");
@@ -53,17 +67,18 @@ class NodeEvents : public GangTest {
     AwaitPhase("a", "Succeeded");
   }
 
-  std::string node_;  // of rank 0
+  std::string node_;              // of rank 0
+  std::atomic<int> refusals_{0};  // that are left
 };
 
 TEST_F(NodeEvents, IsCordoned) {
   ASSERT_TRUE(nodes_->Cordon(node_, true));
-  ExpectGoesOnAndTheNextKeepsOff();
+  ExpectGoesOnAndTheNextKeepsOff("cordoned");
 }
 
 TEST_F(NodeEvents, IsTaintedNoSchedule) {
   ASSERT_TRUE(nodes_->Taint(node_, "example.com/repair", "NoSchedule"));
-  ExpectGoesOnAndTheNextKeepsOff();
+  ExpectGoesOnAndTheNextKeepsOff("taint example.com/repair:NoSchedule");
 }
 
 TEST_F(NodeEvents, IsTaintedNoExecute) {
@@ -83,7 +98,7 @@ TEST_F(NodeEvents, IsDeleted) {
 
 TEST_F(NodeEvents, SaysThatItIsNotReady) {
   ASSERT_TRUE(nodes_->SetReady(node_, "False"));
-  ExpectGoesOnAndTheNextKeepsOff();
+  ExpectGoesOnAndTheNextKeepsOff("not ready");
 }
 
 TEST_F(NodeEvents, IsSilentForAMinute) {
@@ -100,7 +115,7 @@ TEST_F(NodeEvents, IsSilentForAMinute) {
 
 TEST_F(NodeEvents, LosesAGpu) {
   ASSERT_TRUE(nodes_->SetGpus(node_, 7));
-  ExpectGoesOnAndTheNextKeepsOff();
+  ExpectGoesOnAndTheNextKeepsOff("advertises 7 of the 8 GPUs in use");
 }
 
 TEST_F(NodeEvents, RestartsItsDevicePlugin) {
@@ -120,7 +135,19 @@ TEST_F(NodeEvents, RestartsItsDevicePlugin) {
 
 TEST_F(NodeEvents, HasABadCondition) {
   ASSERT_TRUE(nodes_->SetCondition(node_, "XIDErrors", "True"));
-  ExpectGoesOnAndTheNextKeepsOff();
+  ExpectGoesOnAndTheNextKeepsOff("condition XIDErrors=True");
+}
+
+// Between the scheduler's decision and the kubelet's a device may be gone.
+TEST_F(NodeEvents, RefusesAPod) {
+  refusals_ = 1;
+  SubmitGang("b", 1, 8);
+  const json job = AwaitUp("b", 2);
+  EXPECT_EQ(Paid("b"), 0);
+  EXPECT_EQ(job["status"]["excludedNodes"].size(), 1u) << job["status"].dump(1);
+  EXPECT_EQ(History().undone, 1);
+  Finish("a"), Finish("b");
+  AwaitPhase("a", "Succeeded"), AwaitPhase("b", "Succeeded");
 }
 
 TEST_F(NodeEvents, ComesLate) {
