@@ -11,6 +11,39 @@ namespace {
 // "node selector a=b" bars what is outside of it, a taint what is on it.
 std::string Outside(const std::string& barred) { return barred.starts_with("node ") ? "outside " + barred : barred; }
 
+// Counts barred nodes by reason. Words cost more than everything else that is asked of a node, so they are made once
+// where all that a reason can say is in the request.
+class BarredCount {
+ public:
+  BarredCount(const GangRequest& request, std::map<std::string, int64_t>& unfit)
+      : constraints_(request.constraints), unfit_(unfit) {
+    selector_.node_selector = constraints_.node_selector;
+    const auto& affinity = constraints_.affinity;
+    same_words_ = constraints_.node_selector.size() <= 1 &&
+                  (affinity.size() != 1 || affinity[0].expressions.size() + affinity[0].fields.size() <= 1);
+  }
+
+  // `node` is not allowed.
+  void Add(const YardNode& node) {
+    if (!same_words_ || !node.taints.empty()) {
+      ++unfit_[Outside(WhyBarred(node, constraints_))];
+      return;
+    }
+    const bool selector = !constraints_.node_selector.empty() && !Allowed(node, selector_);
+    int64_t*& count = selector ? by_selector_ : by_affinity_;
+    if (count == nullptr) count = &unfit_[Outside(WhyBarred(node, constraints_))];
+    ++*count;
+  }
+
+ private:
+  const api::NodeConstraints& constraints_;
+  api::NodeConstraints selector_;  // alone
+  std::map<std::string, int64_t>& unfit_;
+  bool same_words_ = false;
+  int64_t* by_selector_ = nullptr;
+  int64_t* by_affinity_ = nullptr;
+};
+
 void AddTo(DomainRoom& domain, const Yard& yard, size_t node, size_t level, int64_t free, bool has_room) {
   if (domain.name.empty()) domain.name = DomainName(yard, node, level);
   domain.free_gpus += free;
@@ -31,15 +64,20 @@ Room RoomFor(const Yard& yard, const GangRequest& request) {
   DomainRoom* level_domain = nullptr;
   uint32_t nvlink_id = 0, level_id = 0;  // of these two, for nodes of one domain mostly stand side by side
   Room room;
+  BarredCount barred(request, room.unfit);
+  // By product number: whether it is asked for; -1: not looked at yet.
+  std::vector<int> asked(yard.index().products(), -1);
   for (size_t i = 0; i < yard.nodes().size(); ++i) {
     const YardNode& node = yard.nodes()[i];
-    if (!ProductAllowed(node, products)) continue;
+    int& is_asked = asked[yard.index().slots()[i].product];
+    if (is_asked < 0) is_asked = ProductAllowed(node, products) ? 1 : 0;
+    if (is_asked == 0) continue;
     if (!node.Eligible()) {
       ++room.unfit[node.ineligible];
       continue;
     }
     if (!Allowed(node, request.constraints)) {
-      ++room.unfit[Outside(WhyBarred(node, request.constraints))];
+      barred.Add(node);
       ++room.barred;
       continue;
     }
