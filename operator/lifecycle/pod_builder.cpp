@@ -44,9 +44,7 @@ std::map<std::string, int64_t> OwnRequests(int64_t gpus, const api::TrainingJob&
 json Resources(const api::TrainingJob& job, int64_t gpus, const api::TrainerStatus& trainer) {
   std::map<std::string, int64_t> ours = OwnRequests(gpus, job, *job.status.plan, trainer);
   ours[api::kGpuResource] = gpus;
-  for (const auto& [name, amount] : job.status.placement->resources) {
-    if (!AsksFor(job.spec.pod_template, name)) ours.emplace(name, amount);
-  }
+  for (const auto& [name, amount] : job.status.placement->resources) ours.emplace(name, amount);
   return MergeResources(job.spec.pod_template, ours);
 }
 

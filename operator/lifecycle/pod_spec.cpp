@@ -128,13 +128,8 @@ void AddDefaults(const api::TrainingJob& job, json& env) {
   const std::string product = job.status.plan ? job.status.plan->product : "";
   auto device = ResolveDevice(job.spec.training.device, product);
   if (device && *device == api::DeviceKind::kCuda) {
-    constexpr const char* kRecords = "20000";  // collectives, some hundred bytes each
+    // Where the flight recorder leaves its dumps; the second name is that of PyTorch 2.9 and newer.
     const std::string dump = std::string(contract::kDefaultRunDir) + "/nccl_trace_rank_";
-    defaults.emplace("NCCL_DEBUG", "WARN");
-    defaults.emplace("TORCH_NCCL_DUMP_ON_TIMEOUT", "1");
-    // The older name of each is read by every PyTorch since 2.2, the newer one is what later ones ask for.
-    defaults.emplace("TORCH_NCCL_TRACE_BUFFER_SIZE", kRecords);
-    defaults.emplace("TORCH_FR_BUFFER_SIZE", kRecords);
     defaults.emplace("TORCH_NCCL_DEBUG_INFO_TEMP_FILE", dump);
     defaults.emplace("TORCH_FR_DUMP_TEMP_FILE", dump);
   }

@@ -19,8 +19,7 @@ int64_t LostGraceSeconds(const api::TrainingJob& job);
 // env of the container `trainer` of node rank `node_rank`: rendezvous (ours always wins), then the user's own.
 nlohmann::json Environment(const api::TrainingJob& job, int64_t node_rank);
 // Adds what nobody has set: the settings of the fabric's profile that were frozen with the placement and, where the
-// ranks compute on GPUs, what a hang is found with: NCCL's warnings, and PyTorch's flight recorder, which writes the
-// last collectives of each rank to the run directory when one misses its deadline.
+// ranks compute on GPUs, that PyTorch's flight recorder, which those switch on, writes to the run directory.
 void AddDefaults(const api::TrainingJob& job, nlohmann::json& env);
 
 nlohmann::json Volumes(const api::TrainingJob& job);

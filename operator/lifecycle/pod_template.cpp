@@ -168,6 +168,8 @@ bool AsksFor(const api::PodTemplate& pods, const std::string& resource) {
   return RequestsOf(TrainerOf(rest)).contains(resource);
 }
 
+bool UsesHostNetwork(const api::PodTemplate& pods) { return Rest(pods).value("hostNetwork", false); }
+
 Amounts RequestsWithTemplate(const api::PodTemplate& pods, const Amounts& trainer) {
   if (pods.rest.empty()) return trainer;
   const json rest = Rest(pods);

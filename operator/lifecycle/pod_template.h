@@ -28,5 +28,6 @@ std::map<std::string, int64_t> RequestsWithTemplate(const api::PodTemplate& pods
 
 // Whether the template says itself how much of `resource` container `trainer` asks for.
 bool AsksFor(const api::PodTemplate& pods, const std::string& resource);
+bool UsesHostNetwork(const api::PodTemplate& pods);
 
 }  // namespace trainyard::lifecycle

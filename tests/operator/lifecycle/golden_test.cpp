@@ -7,6 +7,7 @@
 
 #include "operator/cluster/snapshot.h"
 #include "operator/lifecycle/pod_builder.h"
+#include "operator/placement/topology.h"
 #include "tests/operator/lifecycle/scenario.h"
 
 namespace trainyard::lifecycle {
@@ -48,6 +49,33 @@ TEST(LifecycleGolden, PodOfAUsersOwnImage) {
   Decision d = FourGpus(s);
   ASSERT_EQ(d.actions.size(), 3u) << d.status.reason;
   Compare("pod_own_image", d.actions[1].object);
+}
+
+// Two whole nodes with RDMA, a template, and a queue's priority: all that a pod can get.
+TEST(LifecycleGolden, PodOnGpusWithATemplate) {
+  Scenario s;
+  for (api::NodeSnapshot& node : s.in.nodes) {
+    node.labels = {{"nvidia.com/gpu.product", "NVIDIA-H100-80GB-HBM3"},
+                   {"nvidia.com/gpu.memory", "81559"},
+                   {"zone", "a"},
+                   {"example.com/rack", "r1"}};
+    node.allocatable.insert({{"cpu", 64'000}, {"memory", 2ll << 40}, {"rdma/hca", 2}});
+  }
+  s.options.yard.topology = placement::Topology::Parse("zone=zone,rack=example.com/rack").value();
+  s.in.priority_classes = {{.name = "research", .value = 100}};
+  s.in.job.spec.priority_class_name = "research";
+  s.in.job.spec.pod_template = {
+      .labels = {{"team", "language"}},
+      .nodes = {.node_selector = {{"zone", "a"}},
+                .affinity = {{.expressions = {{"zone", "In", {"a", "b"}}}}},
+                .tolerations = {{"dedicated", "Equal", "training", "NoSchedule"}}},
+      .rest = R"({"imagePullSecrets": [{"name": "registry"}], "initContainers": [{"name": "warm", "image": "warm:1"}],
+                  "containers": [{"name": "trainer", "volumeMounts": [{"name": "keys", "mountPath": "/keys"}],
+                                  "securityContext": {"capabilities": {"add": ["IPC_LOCK"]}}}],
+                  "volumes": [{"name": "keys", "secret": {"secretName": "keys"}}]})"};
+  Decision d = FourGpus(s);
+  ASSERT_EQ(d.actions.size(), 3u) << d.status.reason;
+  Compare("pod_on_gpus", d.actions[2].object);
 }
 
 TEST(LifecycleGolden, PodsReadBackAsTheyWereMeant) {

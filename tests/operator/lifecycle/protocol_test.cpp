@@ -5,7 +5,7 @@
 
 #include <set>
 
-#include "operator/cluster/snapshot.h"
+#include "operator/api/json.h"
 #include "operator/lifecycle/penalties.h"
 #include "operator/placement/topology.h"
 #include "tests/operator/lifecycle/scenario.h"
@@ -295,6 +295,22 @@ TEST(Ranks, AreContiguousPerDomainInStatusAndOnPods) {
     ++rank;
   }
   EXPECT_EQ(rank, 6);
+}
+
+TEST(Ranks, OfFiveHundredNodesTakeLittleSpaceInStatus) {
+  Scenario s(512, 8);
+  for (size_t i = 0; i < s.in.nodes.size(); ++i) {
+    s.in.nodes[i].labels["zone"] = "eu-north-1a";
+    s.in.nodes[i].labels["rack"] = "rack-" + std::to_string(i / 8);
+  }
+  s.options.yard.topology = placement::Topology::Parse("zone=zone,rack=rack").value();
+  s.in.job.spec.gpus.count = 4096;
+  s.in.job.spec.training.global_batch_size = 4096;
+  s.in.job.spec.training.micro_batch_size = 1;
+  s.Step();
+  ASSERT_TRUE(s.status().placement) << s.status().reason;
+  EXPECT_EQ(s.status().placement->domains.size(), 64u);
+  EXPECT_LT(api::StatusToJson(s.status()).dump().size(), 32'000u) << "etcd takes 1.5 MB, and each write carries it";
 }
 
 }  // namespace
