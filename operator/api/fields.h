@@ -329,6 +329,7 @@ void Fields(A& a, V& v) {
   a.PreciseTime("retryAfter", v.retry_after);
   a.PreciseTime("placingSince", v.placing_since);
   a.PreciseTime("ungatedAt", v.ungated_at);
+  a.PreciseTime("toldAt", v.told_at);
   a("startTime", v.start_time);
   a("completionTime", v.completion_time);
   a("excludedNodes", v.excluded_nodes);

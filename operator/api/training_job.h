@@ -362,6 +362,7 @@ struct JobStatus {
   std::map<std::string, int64_t> excluded_nodes;  // node -> failures that it caused, halved as time passes
   std::map<std::string, TimePoint> excluded_at;   // node -> when that number was last set
   std::optional<Progress> progress;
+  std::optional<TimePoint> told_at;        // when the reason of a job that waits was last changed; limits how often
   std::optional<TimePoint> progress_time;  // when progress was last copied here; limits how often
   std::optional<CheckpointStatus> checkpoint;
   std::optional<PlanCorrections> measured;  // for the plan of the next attempt

@@ -51,15 +51,19 @@ std::function<Result<T>(const json&)> Guarded(std::function<Result<T>(const json
 
 }  // namespace
 
-Caches::Caches(cluster::Cluster& cluster, const std::string& ns, const placement::YardOptions& yard, Concern concern)
-    : concern_(std::move(concern)),
-      ledger_(yard),
+Caches::Caches(cluster::Cluster& cluster, const std::string& ns, const lifecycle::Options& options, bool any_class,
+               Concern concern)
+    : options_(options),
+      any_class_(any_class),
+      concern_(std::move(concern)),
+      ledger_(options.yard),
       jobs_(cluster, Kind::kTrainingJob, {ns, ""},
             Guarded<JobRecord>([](const json& job) { return Result<JobRecord>(MakeJobRecord(job)); })),
       pods_(cluster, Kind::kPod, {}, Guarded<PodRecord>(MakePodRecord)),
       nodes_(cluster, Kind::kNode, {}, Guarded<api::NodeSnapshot>(cluster::NodeFromJson)),
       services_(cluster, Kind::kService, {ns, std::string(contract::kLabelJobUid)},
-                [](const json& service) -> Result<std::string> { return cluster::ControllerUidOf(service); }) {
+                [](const json& service) -> Result<std::string> { return cluster::ControllerUidOf(service); }),
+      classes_(cluster, Kind::kPriorityClass, {}, Guarded<api::PriorityClass>(cluster::PriorityClassFromJson)) {
   jobs_.AddHandler([this](const ObjectKey& key, const JobPtr& old, const JobPtr& now) { OnJob(key, old, now); });
   pods_.AddHandler([this](const ObjectKey&, const PodPtr& old, const PodPtr& now) { OnPod(old, now); });
   nodes_.AddHandler([this](const ObjectKey&, const NodeItem& old, const NodeItem& now) { OnNode(old, now); });
@@ -70,10 +74,13 @@ Caches::Caches(cluster::Cluster& cluster, const std::string& ns, const placement
     }
     ConcernUid(now ? *now : *old);
   });
+  classes_.AddHandler([this](const ObjectKey&, const auto&, const auto&) { OnPriorityClasses(); });
   jobs_.SetProblemHandler([this](const ObjectKey& key, const Error& error) { Report("jobs", key, error); });
   pods_.SetProblemHandler([this](const ObjectKey& key, const Error& error) { Report("pods", key, error); });
   nodes_.SetProblemHandler([this](const ObjectKey& key, const Error& error) { Report("nodes", key, error); });
   services_.SetProblemHandler([this](const ObjectKey& key, const Error& error) { Report("services", key, error); });
+  classes_.SetProblemHandler(
+      [this](const ObjectKey& key, const Error& error) { Report("priorityclasses", key, error); });
 }
 
 Caches::~Caches() { Stop(); }
@@ -98,11 +105,13 @@ Status Caches::Synced() const {
   if (Status status = filled("jobs", jobs_); !status) return status;
   if (Status status = filled("pods", pods_); !status) return status;
   if (Status status = filled("nodes", nodes_); !status) return status;
-  return filled("services", services_);
+  if (Status status = filled("services", services_); !status) return status;
+  return any_class_ ? Status() : filled("priorityclasses", classes_);
 }
 
 Status Caches::Start(Milliseconds sync_timeout, const std::stop_token& stop) {
   if (!std::exchange(started_, true)) {
+    if (!any_class_) classes_.Start();
     jobs_.Start();
     pods_.Start();
     nodes_.Start();
@@ -119,15 +128,18 @@ Status Caches::Start(Milliseconds sync_timeout, const std::stop_token& stop) {
     }
     return false;
   };
-  if (wait(jobs_) && wait(pods_) && wait(nodes_) && wait(services_)) return {};
+  const bool classes = any_class_ || wait(classes_);
+  if (classes && wait(jobs_) && wait(pods_) && wait(nodes_) && wait(services_)) return {};
   return Synced();
 }
 
 std::vector<std::pair<std::string, cluster::InformerStats>> Caches::Stats() const {
-  return {{"trainingjobs", jobs_.stats()},
-          {"pods", pods_.stats()},
-          {"nodes", nodes_.stats()},
-          {"services", services_.stats()}};
+  std::vector<std::pair<std::string, cluster::InformerStats>> stats = {{"trainingjobs", jobs_.stats()},
+                                                                       {"pods", pods_.stats()},
+                                                                       {"nodes", nodes_.stats()},
+                                                                       {"services", services_.stats()}};
+  if (!any_class_) stats.emplace_back("priorityclasses", classes_.stats());
+  return stats;
 }
 
 Status Caches::Alive(Milliseconds limit) {
@@ -152,6 +164,7 @@ void Caches::Stop() {
   pods_.Stop();
   nodes_.Stop();
   services_.Stop();
+  classes_.Stop();
 }
 
 JobPtr Caches::Job(const ObjectKey& key) const {
@@ -159,8 +172,44 @@ JobPtr Caches::Job(const ObjectKey& key) const {
   return cached ? overlay_.Latest(key, cached) : nullptr;
 }
 
-Ledger::View Caches::View() {
-  return {ledger_, [this](const std::string& name) { return nodes_.Get({"", name}); }};
+Ledger::View Caches::View(TimePoint now) {
+  return {ledger_, now, [this](const std::string& name) { return nodes_.Get({"", name}); },
+          [this](const std::string& name) { return Priority(name); }};
+}
+
+Result<api::PriorityClass> Caches::Priority(const std::string& name) const {
+  if (any_class_) return api::PriorityClass();
+  std::lock_guard lock(classes_mutex_);
+  return lifecycle::FindPriority(known_classes_, name);
+}
+
+void Caches::OnPriorityClasses() {
+  std::vector<api::PriorityClass> known;
+  for (const auto& item : classes_.List()) known.push_back(*item);
+  {
+    std::lock_guard lock(classes_mutex_);
+    known_classes_ = std::move(known);
+  }
+  for (const JobPtr& job : jobs_.List()) Follow(job->key);
+  ConcernWaiting();
+}
+
+Ledger::Standing Caches::StandingOf(const JobRecord& record, const api::TrainingJob& job) const {
+  if (!record.problem.empty() || !record.status_problem.empty()) return {};
+  const api::PriorityClass priority = Priority(job.spec.priority_class_name).value_or(api::PriorityClass());
+  return {lifecycle::WaitingOf(job, options_, priority), lifecycle::RunningOf(job, priority)};
+}
+
+std::vector<ObjectKey> Caches::Called(TimePoint now) {
+  std::vector<ObjectKey> called;
+  for (const std::string& uid : ledger_.Called(now)) {
+    if (const auto key = job_index_.Find(uid)) called.push_back(*key);
+  }
+  const std::set<std::string> in_line = ledger_.InLine();
+  for (auto& [uid, key] : job_index_.Waiting()) {
+    if (!in_line.contains(uid)) called.push_back(std::move(key));
+  }
+  return called;
 }
 
 bool Caches::HasService(const ObjectKey& key, const std::string& owner_uid) {
@@ -192,26 +241,37 @@ void Caches::EndWrite(const JobRecord& base, const JobPtr& written) {
   } else {
     overlay_.Drop(base.key);
   }
+  // What was reserved for a write that was refused is free again.
+  if (Settle(base) && !written) ConcernWaiting();
+}
+
+void Caches::EndDecision(const JobRecord& base) { Settle(base); }
+
+bool Caches::Settle(const JobRecord& base) {
   std::lock_guard lock(following_);
   const JobPtr now = Job(base.key);
   const bool same = now && now->uid == base.uid;
-  const bool reserved = ledger_.Settle(base.uid, same ? now->bookings : Ledger::Bookings());
   job_index_.Set(base.key, now);
-  // What was reserved for a write that was refused is free again.
-  if (!written && reserved) ConcernWaiting();
+  return ledger_.Settle(base.uid, same ? now->bookings : Ledger::Bookings(),
+                        same ? StandingOf(*now, now->job) : Ledger::Standing());
 }
 
 void Caches::Follow(const ObjectKey& key) {
-  std::lock_guard lock(following_);
-  const JobPtr now = Job(key);
-  job_index_.Set(key, now);
-  if (now) ledger_.SetClaims(now->uid, now->bookings);
+  bool room = false;
+  {
+    std::lock_guard lock(following_);
+    const JobPtr now = Job(key);
+    job_index_.Set(key, now);
+    if (now) room = ledger_.SetJob(now->uid, now->bookings, StandingOf(*now, now->job));
+  }
+  if (room) ConcernWaiting();
 }
 
 void Caches::OnJob(const ObjectKey& key, const JobPtr& old, const JobPtr& now) {
   overlay_.Observe(key, now);
   Follow(key);
-  if (old && (!now || now->uid != old->uid)) ledger_.SetClaims(old->uid, {});
+  const bool gone = old && (!now || now->uid != old->uid);
+  if (gone && ledger_.SetJob(old->uid, {}, {})) ConcernWaiting();
   concern_.job(cluster::ToString(key));
   const bool released = old && !old->bookings.empty() && (!now || now->bookings.size() < old->bookings.size());
   if (released) ConcernWaiting();

@@ -1,5 +1,5 @@
-// What the controller knows of the cluster: jobs, pods, nodes and services, kept current by informers, and which jobs a
-// change concerns. Thread-safety: all members from any thread; Start() and Stop() from one.
+// What the controller knows of the cluster: jobs, pods, nodes, services and priority classes, kept current by
+// informers, and which jobs a change concerns. Thread-safety: all members from any thread; Start() and Stop() from one.
 #pragma once
 
 #include <chrono>
@@ -26,9 +26,11 @@ class Caches {
  public:
   struct Concern {
     std::function<void(const std::string& key)> job;  // this job should be looked at again
-    std::function<void()> waiting;                    // jobs that wait for GPUs should, soon; see jobs().Waiting()
+    std::function<void()> waiting;                    // jobs that wait for GPUs should, soon; see Called()
   };
-  Caches(cluster::Cluster& cluster, const std::string& ns, const placement::YardOptions& yard, Concern concern);
+  // `any_class`: there are no priority classes, and whichever a job names counts as 0. `options` outlives it.
+  Caches(cluster::Cluster& cluster, const std::string& ns, const lifecycle::Options& options, bool any_class,
+         Concern concern);
   ~Caches();
   // Starts all caches and waits until they are filled. Error: kDeadlineExceeded, as Synced() says it; the call may be
   // repeated to wait on.
@@ -46,16 +48,23 @@ class Caches {
   const JobIndex& jobs() const { return job_index_; }
   PodIndex& pods() { return pod_index_; }
   Ledger& ledger() { return ledger_; }
-  Ledger::View View();
+  Ledger::View View(TimePoint now);
+  // As the line sees this version of the job.
+  Ledger::Standing StandingOf(const JobRecord& record, const api::TrainingJob& job) const;
+  // Jobs that GPUs which came free may concern: those in the line, in its order, as far as their turn may have come,
+  // and all that wait outside of it.
+  std::vector<cluster::ObjectKey> Called(TimePoint now);
+  void ConcernWaiting();
   // One that the server has just made for us counts until the watch says something of it, or for a while.
   bool HasService(const cluster::ObjectKey& key, const std::string& owner_uid);
   void ServiceCreated(const nlohmann::json& service);
   void ConcernUid(const std::string& job_uid);
 
   // Before and after a status write that stands on `base`. `written` is what the server stored, null: it refused. The
-  // reservation that the View made for it ends.
+  // reservation that the View made for it ends. Without a write, EndDecision() ends it.
   void BeginWrite(const JobRecord& base);
   void EndWrite(const JobRecord& base, const JobPtr& written);
+  void EndDecision(const JobRecord& base);
 
  private:
   using NodeItem = cluster::Informer<api::NodeSnapshot>::Item;
@@ -64,9 +73,14 @@ class Caches {
   void OnNode(const NodeItem& old, const NodeItem& now);
   // Index and ledger follow the newest version of the job.
   void Follow(const cluster::ObjectKey& key);
-  void ConcernWaiting();
+  void OnPriorityClasses();
+  Result<api::PriorityClass> Priority(const std::string& name) const;
+  // Whether the ledger had a reservation.
+  bool Settle(const JobRecord& base);
   void Report(const char* what, const cluster::ObjectKey& key, const Error& error);
 
+  const lifecycle::Options& options_;
+  const bool any_class_;
   const Concern concern_;
   JobOverlay overlay_;
   JobIndex job_index_;
@@ -89,10 +103,13 @@ class Caches {
   };
   std::mutex made_mutex_;  // guards made_services_
   std::map<cluster::ObjectKey, MadeService> made_services_;
+  mutable std::mutex classes_mutex_;  // guards known_classes_
+  std::vector<api::PriorityClass> known_classes_;
   cluster::Informer<JobRecord> jobs_;
   cluster::Informer<PodRecord> pods_;
   cluster::Informer<api::NodeSnapshot> nodes_;
   cluster::Informer<std::string> services_;  // UID of the owner
+  cluster::Informer<api::PriorityClass> classes_;
 };
 
 }  // namespace trainyard::controller

@@ -2,22 +2,21 @@
 
 #include <algorithm>
 #include <atomic>
-#include <map>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <utility>
 
 #include <spdlog/spdlog.h>
 
-#include "operator/api/json.h"
-#include "operator/api/names.h"
 #include "operator/cluster/snapshot.h"
 #include "operator/controller/actions.h"
 #include "operator/controller/caches.h"
+#include "operator/controller/observation.h"
 #include "operator/controller/plan_memo.h"
-#include "operator/controller/progress_json.h"
 #include "operator/controller/refusals.h"
+#include "operator/controller/scrape.h"
+#include "operator/controller/status_writer.h"
+#include "operator/controller/unreadable.h"
 #include "operator/runtime/event_recorder.h"
 #include "operator/runtime/task_pool.h"
 #include "operator/runtime/work_queue.h"
@@ -34,10 +33,12 @@ namespace {
 
 namespace metric = runtime::metric;
 
-constexpr const char* kName = "trainingjob";  // of the queue and the controller, in metrics
+constexpr const char* kName = kControllerName;
 // Stands in the queue for all jobs that wait for GPUs: a burst of freed GPUs is one look at each of them.
 constexpr const char* kWaitingJobs = "*";
 constexpr Milliseconds kWaitingDelay{50};
+// How long a list of a job's pods waits for the watch to be as far.
+constexpr Milliseconds kWatchPatience{250};
 // How long the events that are left at an end may take.
 constexpr Milliseconds kFlushTimeout{5'000};
 
@@ -53,12 +54,14 @@ class Controller::Impl {
         queue_(QueueOptions()),
         recorder_(cluster, clock, RecorderOptions()),
         pool_(options_.parallel_creates),
-        caches_(cluster, options_.ns, options_.lifecycle.yard,
+        caches_(cluster, options_.ns, options_.lifecycle, options_.any_priority_class,
                 {[this](const std::string& key) { queue_.Add(key); },
                  [this] { queue_.AddAfter(kWaitingJobs, kWaitingDelay); }}),
+        writer_(cluster, caches_, options_.metrics),
         runner_(cluster, pool_, [this](Kind kind, const json& object) { OnCreated(kind, object); }) {
     if (options_.metrics != nullptr) {
-      collector_ = options_.metrics->AddCollector([this](runtime::Scrape& scrape) { Collect(scrape); });
+      collector_ = options_.metrics->AddCollector(
+          [this](runtime::Scrape& scrape) { Collect(caches_, queue_.Size(), made_at_, scrape); });
     }
   }
 
@@ -87,7 +90,7 @@ class Controller::Impl {
   }
 
   ControllerCounters counters() const {
-    ControllerCounters counters{reconciles_, 0, status_writes_, actions_, conflicts_, events_};
+    ControllerCounters counters{reconciles_, 0, writer_.writes(), actions_, writer_.conflicts(), events_};
     if (workers_) counters.failures = workers_->counters().failed;
     return counters;
   }
@@ -121,32 +124,9 @@ class Controller::Impl {
     return options;
   }
 
-  void Collect(runtime::Scrape& scrape) {
-    scrape.Gauge(metric::kQueueDepth, {{"name", kName}}, static_cast<double>(queue_.Size()));
-    for (const auto& [phase, count] : caches_.jobs().Phases()) {
-      scrape.Gauge(metric::kJobs, {{"phase", std::string(api::ToString(phase))}}, static_cast<double>(count));
-    }
-    const auto now = std::chrono::steady_clock::now();
-    for (const auto& [resource, stats] : caches_.Stats()) {
-      const bool ever = stats.last_event != std::chrono::steady_clock::time_point{};
-      const std::chrono::duration<double> age = now - (ever ? stats.last_event : made_at_);
-      scrape.Gauge(metric::kLastEventAge, {{"resource", resource}}, age.count());
-      scrape.Gauge(metric::kCachedObjects, {{"resource", resource}}, static_cast<double>(stats.objects));
-      scrape.Counter(metric::kWatchProblems, {{"resource", resource}}, static_cast<double>(stats.problems));
-      for (const auto& [reason, count] : stats.watch_restarts) {
-        scrape.Counter(metric::kWatchRestarts, {{"resource", resource}, {"reason", reason}},
-                       static_cast<double>(count));
-      }
-    }
-    for (const auto& [product, gpus] : caches_.ledger().ByProduct()) {
-      scrape.Gauge(metric::kGpus, {{"product", product}, {"state", "used"}}, static_cast<double>(gpus.used));
-      scrape.Gauge(metric::kGpus, {{"product", product}, {"state", "free"}}, static_cast<double>(gpus.free));
-    }
-  }
-
   Result<Requeue> Timed(const std::string& key) {
     if (key == kWaitingJobs) {
-      for (const ObjectKey& job : caches_.jobs().Waiting()) {
+      for (const ObjectKey& job : caches_.Called(clock_.Now())) {
         // One that fails comes again by its own back-off: its refused write is what frees GPUs, so it would wake
         // itself.
         const std::string waiting = cluster::ToString(job);
@@ -178,21 +158,18 @@ class Controller::Impl {
     }
     TellUnreadable(key_text, record.get());
     if (!record->status_problem.empty()) return Requeue();
-    lifecycle::Input input = Observe(*record);
+    lifecycle::Input input = Observe(*record, caches_, progress_, clock_.Now());
+    input.planner = &plans_;
     input.refused = refusals_.Of(key_text, record->job.status.attempt);
-    Ledger::View view = caches_.View();
+    Ledger::View view = caches_.View(input.now);
     input.surroundings = &view;
     Result<lifecycle::Decision> decision = Decide(*record, input, view);
     if (!decision) return Fail(decision.error());
-    // What this decision takes is booked before others look, and while it is written; nobody waits for the write.
-    input.job.status = decision->status;
-    if (Ledger::Bookings claims = lifecycle::ClaimsOf(input.job); claims != record->bookings) {
-      view.Reserve(record->uid, claims);
-    }
-    view.Release();
-    Result<JobPtr> written = WriteStatus(record, decision->status);
+    TakeInto(view, *record, input.job, decision->status);
+    Result<JobPtr> written = writer_.Write(record, decision->status);
     if (!written) return Fail(written.error());
 
+    for (const std::string& uid : decision->concerns) caches_.ConcernUid(uid);
     actions_ += decision->actions.size();
     const Status acted = runner_.Run((*written)->job, decision->actions);
     Tell(*record, decision->events);
@@ -206,19 +183,22 @@ class Controller::Impl {
     return decision->requeue_after;
   }
 
+  // What this decision takes, stops or waits for counts before others look, and while it is written; nobody waits for
+  // the write.
+  void TakeInto(Ledger::View& view, const JobRecord& record, api::TrainingJob& job, const api::JobStatus& decided) {
+    job.status = decided;
+    const Ledger::Bookings claims = lifecycle::ClaimsOf(job);
+    const Ledger::Standing standing = caches_.StandingOf(record, job);
+    const bool news = claims != record.bookings || standing != caches_.StandingOf(record, record.job);
+    const bool room = news && view.Reserve(record.uid, claims, standing);
+    view.Release();
+    if (room) caches_.ConcernWaiting();
+  }
+
   // Says once of each job what of its status cannot be read; it is left alone until that can be.
   void TellUnreadable(const std::string& key, const JobRecord* record) {
     const std::string problem = record ? record->status_problem : "";
-    {
-      std::lock_guard lock(unreadable_mutex_);
-      const auto told = unreadable_.find(key);
-      if (problem.empty()) {
-        if (told != unreadable_.end()) unreadable_.erase(told);
-        return;
-      }
-      if (told != unreadable_.end() && told->second == record->uid + problem) return;
-      unreadable_[key] = record->uid + problem;
-    }
+    if (!unreadable_.News(key, record ? record->uid : "", problem)) return;
     const std::string what = "The status cannot be read, and the job is left as it is, with its pods: " + problem +
                              ". A newer operator may have written it: upgrade the operator again, or correct the field";
     spdlog::warn("job {}: {}", key, what);
@@ -236,46 +216,6 @@ class Controller::Impl {
     const runtime::EventRecorder::About about{std::string(api::kApiVersion), std::string(api::kKind), record.key,
                                               record.uid};
     for (const lifecycle::Event& event : events) recorder_.Record(about, event.type, event.reason, event.message);
-  }
-
-  // Everything but what the ledger says.
-  lifecycle::Input Observe(const JobRecord& record) {
-    lifecycle::Input input;
-    input.job = record.job;
-    input.planner = &plans_;
-    input.now = clock_.Now();
-    input.pods = caches_.pods().Of(record.key.ns, record.uid, input.now);
-    input.ended = caches_.pods().EndedOf(record.key.ns, record.uid);
-    input.service_exists = caches_.HasService({record.key.ns, api::ServiceName(record.job)}, record.uid);
-    ReadProgress(input);
-    return input;
-  }
-
-  // A job that cannot be asked is no worse for it.
-  void ReadProgress(lifecycle::Input& input) {
-    const api::JobStatus& status = input.job.status;
-    if (api::IsTerminal(status.phase)) return;
-    for (const auto* pods : {&input.pods, &input.ended}) {
-      const auto asked = std::find_if(pods->begin(), pods->end(), [&](const api::PodSnapshot& pod) {
-        return pod.node_rank == 0 && pod.attempt == status.attempt && pod.owner_uid == input.job.meta.uid &&
-               (pod.phase == api::PodPhase::kRunning || pod.Terminal());
-      });
-      if (asked == pods->end()) continue;
-      const Result<json> reply = progress_.Read(*asked);
-      if (!reply) {
-        spdlog::debug("progress of {}: {}", input.job.meta.name, reply.error().message);
-        return;
-      }
-      Result<ProgressReport> report = ProgressFromJson(*reply, input.job.meta.uid);
-      if (!report) {
-        spdlog::warn("progress of {}: {}", input.job.meta.name, report.error().message);
-        return;
-      }
-      input.progress = std::move(report->progress);
-      input.checkpoint = std::move(report->checkpoint);
-      input.progress_attempt = report->attempt;
-      return;
-    }
   }
 
   Result<lifecycle::Decision> Decide(const JobRecord& record, lifecycle::Input& input, Ledger::View& view) {
@@ -297,52 +237,18 @@ class Controller::Impl {
       fresh.push_back(*std::move(pod));
     }
     // The books still have pods that are gone by now, and their GPUs are what the next attempt wants.
-    std::set<std::string> live;
+    std::set<std::string> listed, live;
     for (const api::PodSnapshot& pod : fresh) {
+      listed.insert(pod.uid);
       if (!pod.Terminal()) live.insert(pod.uid);
     }
     for (const auto& use : caches_.pods().HeldBeside(record.uid, live)) caches_.ledger().ChangePod(use, nullptr);
+    // A late watch costs the words of how they ended, nothing more.
+    caches_.pods().AwaitGone(record.uid, listed, kWatchPatience);
+    input.ended = caches_.pods().EndedOf(record.key.ns, record.uid);
     input.pods = std::move(fresh);
     input.pods_fresh = true;
     return options_.decide(input, options_.lifecycle);
-  }
-
-  void CountRestarts(const api::JobStatus& before, const api::JobStatus& after) {
-    const auto count = [this](const char* name, int64_t more) {
-      if (more > 0) Count(metric::kRestarts, {{"class", name}}, static_cast<double>(more));
-    };
-    count("user", after.restarts.user - before.restarts.user);
-    count("infrastructure", after.restarts.infrastructure - before.restarts.infrastructure);
-  }
-
-  // Returns the job as it is after the write; the same record when there was nothing to write.
-  Result<JobPtr> WriteStatus(const JobPtr& record, const api::JobStatus& status) {
-    json next = api::StatusToJson(status);
-    json object = record->Object();
-    if (next == object.value("status", json())) return record;
-    object["status"] = std::move(next);
-    ++status_writes_;
-    Count(metric::kStatusWrites);
-    caches_.BeginWrite(*record);
-    const Result<json> stored = cluster_.ReplaceStatus(Kind::kTrainingJob, object);
-    if (!stored) {
-      caches_.EndWrite(*record, nullptr);
-      if (stored.error().code == ErrorCode::kConflict) ++conflicts_;
-      if (stored.error().code == ErrorCode::kNotFound) {
-        return Fail(ErrorCode::kConflict, "the job was deleted meanwhile");  // nothing else may be done
-      }
-      return Fail(stored.error());
-    }
-    CountRestarts(record->job.status, status);
-    JobPtr written;
-    try {
-      written = std::make_shared<const JobRecord>(MakeJobRecord(*stored));
-    } catch (const std::exception& exception) {  // what was reserved must not stay so
-      caches_.EndWrite(*record, nullptr);
-      return Fail(ErrorCode::kInternal, std::string("the API server's answer to a status write: ") + exception.what());
-    }
-    caches_.EndWrite(*record, written);
-    return written;
   }
 
   cluster::Cluster& cluster_;
@@ -350,15 +256,15 @@ class Controller::Impl {
   const Clock& clock_;
   const ControllerOptions options_;
   const std::chrono::steady_clock::time_point made_at_ = std::chrono::steady_clock::now();
-  std::atomic<uint64_t> reconciles_{0}, status_writes_{0}, actions_{0}, conflicts_{0}, events_{0};
+  std::atomic<uint64_t> reconciles_{0}, actions_{0}, events_{0};
   runtime::WorkQueue queue_;
   runtime::EventRecorder recorder_;
   runtime::TaskPool pool_;
   Caches caches_;  // its threads add to the queue
+  StatusWriter writer_;
   ActionRunner runner_;
   Refusals refusals_;
-  std::mutex unreadable_mutex_;                    // guards unreadable_
-  std::map<std::string, std::string> unreadable_;  // job -> what was told of its status
+  Unreadable unreadable_;
   PlanMemo plans_;
   std::optional<runtime::WorkerPool> workers_;  // its threads use all of the above
   runtime::Metrics::Registration collector_;    // last: a scrape looks at all of the above

@@ -24,6 +24,8 @@ struct ControllerOptions {
   int workers = 4;            // jobs worked on at once
   int parallel_creates = 16;  // pods created, un-gated or deleted at once, of all jobs together
   lifecycle::Options lifecycle;
+  // The cluster has no priority classes: whichever a job names counts as 0.
+  bool any_priority_class = false;
   DecideFunction decide = lifecycle::Decide;
   Milliseconds watch_idle{185'000};     // a live watch brings something, a bookmark at least, or ends within this
   runtime::Metrics* metrics = nullptr;  // null: nobody counts; outlives the controller

@@ -37,7 +37,9 @@ void JobIndex::Set(const cluster::ObjectKey& key, const JobPtr& job) {
   // A running job that wants another size waits as well.
   const bool wants_more =
       !job->bookings.empty() && job->job.status.plan && job->job.status.plan->generation != job->job.meta.generation;
-  if (Waits(entry.phase) || wants_more) waiting_.insert(key);
+  // One that is being placed has what it needs.
+  const bool placed = entry.phase == api::Phase::kPlacing && !job->bookings.empty();
+  if ((Waits(entry.phase) && !placed) || wants_more) waiting_.insert(key);
   ++phases_[entry.phase];
   for (const std::string& node : entry.nodes) by_node_[node].insert(key);
   entries_.emplace(key, std::move(entry));
@@ -49,9 +51,11 @@ std::optional<cluster::ObjectKey> JobIndex::Find(const std::string& uid) const {
   return found == by_uid_.end() ? std::nullopt : std::optional(found->second);
 }
 
-std::vector<cluster::ObjectKey> JobIndex::Waiting() const {
+std::vector<std::pair<std::string, cluster::ObjectKey>> JobIndex::Waiting() const {
   std::lock_guard lock(mutex_);
-  return {waiting_.begin(), waiting_.end()};
+  std::vector<std::pair<std::string, cluster::ObjectKey>> waiting;
+  for (const cluster::ObjectKey& key : waiting_) waiting.emplace_back(entries_.at(key).uid, key);
+  return waiting;
 }
 
 bool JobIndex::AnyWaiting() const {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "operator/controller/job_record.h"
@@ -19,7 +20,8 @@ class JobIndex {
   void Set(const cluster::ObjectKey& key, const JobPtr& job);
 
   std::optional<cluster::ObjectKey> Find(const std::string& uid) const;
-  std::vector<cluster::ObjectKey> Waiting() const;
+  // With their UIDs: in the line or not.
+  std::vector<std::pair<std::string, cluster::ObjectKey>> Waiting() const;
   bool AnyWaiting() const;
   std::vector<cluster::ObjectKey> OnNode(const std::string& node) const;
   std::map<api::Phase, int64_t> Phases() const;

@@ -5,31 +5,51 @@
 
 namespace trainyard::controller {
 
+namespace {
+
+// Of those in the line that are looked at whenever GPUs come free.
+constexpr size_t kFirstFew = 16;
+
+bool Frees(const Ledger::UsePtr& old, const Ledger::UsePtr& now) {
+  return old && (!now || now->node != old->node || now->gpus < old->gpus || now->requests != old->requests);
+}
+
+}  // namespace
+
 void Ledger::SetNode(const NodePtr& node) {
   std::lock_guard lock(mutex_);
   yard_.SetNode(node);
+  stale_ = true;
 }
 
 void Ledger::RemoveNode(const std::string& name) {
   std::lock_guard lock(mutex_);
   yard_.RemoveNode(name);
+  stale_ = true;
 }
 
 void Ledger::ChangePod(const UsePtr& old, const UsePtr& now) {
   if (old == now) return;
   std::lock_guard lock(mutex_);
   yard_.ChangePod(old, now);
+  // What is taken is seen by those it is taken from (StillFits); nobody fits who did not before.
+  if (Frees(old, now)) stale_ = true;
 }
 
-void Ledger::SetClaims(const std::string& job_uid, const Bookings& claims) {
+bool Ledger::SetJob(const std::string& job_uid, const Bookings& claims, const Standing& standing) {
   std::lock_guard lock(mutex_);
   if (SettleLocked(job_uid, claims)) BookLocked(job_uid);
+  stands_[job_uid] = standing;
+  return StandLocked(job_uid);
 }
 
-bool Ledger::Settle(const std::string& job_uid, const Bookings& claims) {
+bool Ledger::Settle(const std::string& job_uid, const Bookings& claims, const Standing& standing) {
   std::lock_guard lock(mutex_);
   const bool reserved = reserved_.erase(job_uid) > 0;
   if (SettleLocked(job_uid, claims) || reserved) BookLocked(job_uid);
+  pending_.erase(job_uid);
+  stands_[job_uid] = standing;
+  StandLocked(job_uid);
   return reserved;
 }
 
@@ -39,6 +59,59 @@ bool Ledger::SettleLocked(const std::string& job_uid, const Bookings& claims) {
   if (settled == claims) return false;
   settled = claims;
   return true;
+}
+
+bool Ledger::StandLocked(const std::string& job_uid) {
+  const auto pending = pending_.find(job_uid);
+  const auto stands = stands_.find(job_uid);
+  Standing now;
+  if (pending != pending_.end()) {
+    now = pending->second;
+  } else if (stands != stands_.end()) {
+    now = stands->second;
+  }
+  if (stands != stands_.end() && stands->second == Standing()) stands_.erase(stands);
+  const auto before = counted_.find(job_uid);
+  const Standing old = before == counted_.end() ? Standing() : before->second;
+  if (now == old) return false;
+  if (now == Standing()) {
+    counted_.erase(before);
+  } else {
+    counted_[job_uid] = now;
+  }
+  if (stale_) return old.waiting.has_value() && !now.waiting;
+  if (old == Standing() && now.waiting) {
+    stale_ = !placement::JoinAtEnd(line_, *now.waiting);
+    return false;
+  }
+  const bool starts = old.waiting && now.running && placement::LeaveToStart(line_, job_uid, now.running->holds);
+  if (!starts) stale_ = true;
+  return old.waiting.has_value() && !now.waiting && !starts;
+}
+
+const placement::Line& Ledger::LineLocked(TimePoint now, const std::string& asking) {
+  const placement::Yard& yard = yard_.Current();
+  bool fresh = !stale_ && now >= line_.formed_at && (!line_.until || now < *line_.until);
+  if (fresh && !asking.empty()) {
+    const placement::LineEntry* entry = line_.Find(asking);
+    fresh = entry != nullptr && (!entry->fits || placement::StillFits(yard, line_, *entry));
+  }
+  if (fresh) return line_;
+  std::vector<const placement::WaitingGang*> waiting;
+  for (const auto& [uid, standing] : counted_) {
+    if (standing.waiting) waiting.push_back(&*standing.waiting);
+  }
+  const auto running = [this] {
+    placement::RunningGangs gangs;
+    for (const auto& [uid, standing] : counted_) {
+      if (standing.running) gangs.push_back(&*standing.running);
+    }
+    return gangs;
+  };
+  line_ = placement::FormLine(yard, std::move(waiting), running, now, &line_);
+  victims_ = line_.stops.size();
+  stale_ = false;
+  return line_;
 }
 
 void Ledger::BookLocked(const std::string& job_uid) {
@@ -82,16 +155,58 @@ const placement::Yard& Ledger::View::Yard() const {
 }
 
 const placement::Line& Ledger::View::Line(const placement::WaitingGang* asking) const {
-  std::vector<const placement::WaitingGang*> waiting;
-  if (asking != nullptr) waiting.push_back(asking);
-  line_ = placement::FormLine(Yard(), std::move(waiting), {}, TimePoint());
-  return line_;
+  if (!lock_) lock_ = std::unique_lock(ledger_.mutex_);
+  if (asking == nullptr) return ledger_.LineLocked(now_, "");
+  asked_ = asking->uid;
+  ledger_.pending_[asked_] = {*asking, std::nullopt};
+  ledger_.StandLocked(asked_);
+  return ledger_.LineLocked(now_, asked_);
 }
 
-void Ledger::View::Reserve(const std::string& job_uid, const Bookings& claims) {
+Ledger::View::~View() {
+  if (asked_.empty()) return;
   if (!lock_) lock_ = std::unique_lock(ledger_.mutex_);
-  ledger_.reserved_[job_uid] = claims;
-  ledger_.BookLocked(job_uid);
+  ledger_.pending_.erase(asked_);
+  ledger_.StandLocked(asked_);
+}
+
+bool Ledger::View::Reserve(const std::string& job_uid, const Bookings& claims, const Standing& standing) {
+  if (!lock_) lock_ = std::unique_lock(ledger_.mutex_);
+  const auto settled = ledger_.settled_.find(job_uid);
+  if (claims != (settled == ledger_.settled_.end() ? Bookings() : settled->second)) {
+    ledger_.reserved_[job_uid] = claims;
+    ledger_.BookLocked(job_uid);
+  }
+  if (asked_ == job_uid) asked_.clear();
+  ledger_.pending_[job_uid] = standing;
+  return ledger_.StandLocked(job_uid);
+}
+
+Ledger::Snapshot Ledger::Look(TimePoint now) {
+  std::lock_guard lock(mutex_);
+  const placement::Yard& yard = yard_.Current();
+  return {placement::CountYard(yard), yard.level_names(), LineLocked(now, "")};
+}
+
+std::vector<std::string> Ledger::Called(TimePoint now) {
+  std::lock_guard lock(mutex_);
+  const placement::Line& line = LineLocked(now, "");
+  std::vector<std::string> called;
+  for (size_t i = 0; i < line.entries.size(); ++i) {
+    const placement::LineEntry& entry = line.entries[i];
+    if (!entry.started && (entry.fits || entry.elastic || !entry.victims.empty() || i < kFirstFew))
+      called.push_back(entry.uid);
+  }
+  return called;
+}
+
+std::set<std::string> Ledger::InLine() {
+  std::lock_guard lock(mutex_);
+  std::set<std::string> uids;
+  for (const auto& [uid, standing] : counted_) {
+    if (standing.waiting) uids.insert(uid);
+  }
+  return uids;
 }
 
 }  // namespace trainyard::controller

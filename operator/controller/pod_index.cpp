@@ -1,5 +1,6 @@
 #include "operator/controller/pod_index.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "operator/cluster/snapshot.h"
@@ -48,6 +49,7 @@ void PodIndex::Change(const PodPtr& old, const PodPtr& now) {
   if (old && old->ours) DropIfEmpty(old->ours->job_uid);
   ForgetEnded();
   if (now || !old || !old->ours) return;
+  gone_.notify_all();
   const api::PodSnapshot& pod = *old->ours;
   if (pod.deleting && pod.exit_code.value_or(0) > kLastOwnCode)
     ended_.push_back({old->ours, std::chrono::steady_clock::now()});
@@ -87,6 +89,17 @@ std::vector<placement::LiveYard::UsePtr> PodIndex::HeldBeside(const std::string&
     if (pod->use && !live.contains(pod->ours->uid)) held.push_back(pod->use);
   }
   return held;
+}
+
+bool PodIndex::AwaitGone(const std::string& job_uid, const std::set<std::string>& listed, Milliseconds timeout) {
+  std::unique_lock lock(mutex_);
+  return gone_.wait_for(lock, timeout, [&] {
+    const auto pods = pods_.find(job_uid);
+    if (pods == pods_.end()) return true;
+    const auto& seen = pods->second.seen;
+    return std::all_of(seen.begin(), seen.end(),
+                       [&](const auto& pod) { return listed.contains(pod.second->ours->uid); });
+  });
 }
 
 std::vector<api::PodSnapshot> PodIndex::Of(const std::string& ns, const std::string& job_uid, TimePoint now) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <condition_variable>
 #include <deque>
 #include <map>
 #include <memory>
@@ -16,6 +17,7 @@
 #include <nlohmann/json.hpp>
 
 #include "operator/api/snapshot.h"
+#include "operator/base/clock.h"
 #include "operator/base/error.h"
 #include "operator/placement/live_yard.h"
 
@@ -42,6 +44,9 @@ class PodIndex {
   // Those of them that were killed by a signal while they were being deleted and are gone since, as they last were; for
   // a minute. A kubelet removes a pod the moment after it has told how it ended.
   std::vector<api::PodSnapshot> EndedOf(const std::string& ns, const std::string& job_uid);
+  // Waits until the watch shows no pod of the job but `listed`, by UID: a list can be ahead of it, and only the watch
+  // brings how a pod ended. False: it did not within `timeout`.
+  bool AwaitGone(const std::string& job_uid, const std::set<std::string>& listed, Milliseconds timeout);
 
  private:
   struct Made {
@@ -62,6 +67,7 @@ class PodIndex {
   std::mutex mutex_;                            // guards everything below
   std::unordered_map<std::string, Pods> pods_;  // by job UID
   std::deque<Ended> ended_;                     // of all jobs, the oldest first
+  std::condition_variable gone_;                // a pod was removed
 };
 
 }  // namespace trainyard::controller

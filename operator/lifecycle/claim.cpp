@@ -1,9 +1,11 @@
-// Claim first: one status write takes attempt N and its nodes before the first pod of N exists.
+// Claim first: one status write takes attempt N and its nodes before the first pod of N exists. Whose turn it is, and
+// what those ahead keep, is the line's to say (placement/line.h).
 #include <algorithm>
 
 #include "operator/api/names.h"
 #include "operator/lifecycle/conditions.h"
 #include "operator/lifecycle/penalties.h"
+#include "operator/lifecycle/pod_template.h"
 #include "operator/lifecycle/resolved_job.h"
 #include "operator/lifecycle/standing.h"
 #include "operator/lifecycle/steps.h"
@@ -15,8 +17,10 @@ namespace {
 // Sizes an elastic job tries at most per decision; each costs a plan and a placement.
 constexpr int kMaxTries = 256;
 
-std::optional<placement::GangPlacement> TryPlace(Context& c, const api::PlanStatus& plan, std::string* why_not) {
-  const placement::GangRequest request = RequestOf(c.job, plan, c.opt, c.in.now);
+std::optional<placement::GangPlacement> TryPlace(Context& c, const api::PlanStatus& plan, const Kept& kept,
+                                                 std::string* why_not) {
+  placement::GangRequest request = RequestOf(c.job, plan, c.opt, c.in.now);
+  request.held = kept;
   auto placed = placement::Place(c.Yard(), request);
   if (placed) return *placed;
   if (why_not != nullptr && why_not->empty()) *why_not = placed.error().message;
@@ -26,6 +30,37 @@ std::optional<placement::GangPlacement> TryPlace(Context& c, const api::PlanStat
 // Every pod of every earlier attempt can do no more harm.
 bool PredecessorsGone(Context& c) {
   return std::all_of(c.mine.begin(), c.mine.end(), [&c](const auto* pod) { return c.Gone(*pod); });
+}
+
+// What the network between the nodes makes of the gang's pods. Devices of the network only go to pods that have all
+// GPUs of their nodes: others share them with neighbours.
+void SetFabric(Context& c, const Choice& choice, api::PlacementStatus& placed) {
+  auto device = ResolveDevice(c.job.spec.training.device, choice.plan.product);
+  if (!device || *device != api::DeviceKind::kCuda) return;
+  placement::Fabric fabric = placement::FabricOf(c.Yard(), choice.placement.nodes);
+  placed.fabric = fabric.profile;
+  placed.environment = std::move(fabric.environment);
+  // Profiles name the interface that pods have by their own network.
+  if (UsesHostNetwork(c.job.spec.pod_template)) placed.environment.erase("NCCL_SOCKET_IFNAME");
+  const bool whole = std::all_of(placed.nodes.begin(), placed.nodes.end(), [&c](const api::PlacedNode& node) {
+    const placement::YardNode* seen = c.Yard().Find(node.node);
+    return seen != nullptr && seen->usable == node.gpus;
+  });
+  if (!whole) return;
+  for (const auto& [resource, amount] : fabric.resources) {
+    if (!AsksFor(c.job.spec.pod_template, resource)) placed.resources[resource] = amount;
+  }
+}
+
+// "; fabric EFA, each pod asks for 32 vpc.amazonaws.com/efa"
+std::string FabricText(const api::PlacementStatus& placed) {
+  if (placed.fabric.empty()) return "";
+  std::string text = "; fabric " + placed.fabric;
+  for (const auto& [resource, amount] : placed.resources) {
+    text += (text.find("asks for") == std::string::npos ? ", each pod asks for " : " and ") + std::to_string(amount) +
+            " " + resource;
+  }
+  return text;
 }
 
 // Where the gang goes, in rank order, and what the network between its nodes makes of its pods: frozen here, so that
@@ -46,18 +81,14 @@ api::PlacementStatus Placed(Context& c, const Choice& choice) {
   const bool none = std::all_of(placed.domains.begin(), placed.domains.end(),
                                 [](const api::PlacedDomain& domain) { return domain.path.empty(); });
   if (none) placed.domains.clear();
-  auto device = ResolveDevice(c.job.spec.training.device, choice.plan.product);
-  if (!device || *device != api::DeviceKind::kCuda) return placed;
-  const placement::Fabric fabric = placement::FabricOf(c.Yard(), choice.placement.nodes);
-  placed.fabric = fabric.profile;
-  placed.environment = fabric.environment;
+  SetFabric(c, choice, placed);
   return placed;
 }
 
 }  // namespace
 
-std::optional<Choice> Choose(Context& c, const api::PlanStatus& wanted, std::string* why_not) {
-  if (auto placed = TryPlace(c, wanted, why_not)) return Choice{wanted, *placed};
+std::optional<Choice> Choose(Context& c, const api::PlanStatus& wanted, const Kept& kept, std::string* why_not) {
+  if (auto placed = TryPlace(c, wanted, kept, why_not)) return Choice{wanted, *placed};
   int64_t smallest = c.job.spec.gpus.min_count;
   if (smallest <= 0) return std::nullopt;
   int64_t room = 0;
@@ -70,7 +101,7 @@ std::optional<Choice> Choose(Context& c, const api::PlanStatus& wanted, std::str
   for (int64_t count = std::min(wanted.gpus - 1, room); count >= smallest && tries < kMaxTries; --count, ++tries) {
     auto plan = PlanFor(c, count, nullptr);
     if (!plan) continue;
-    if (auto placed = TryPlace(c, *plan, why_not)) return Choice{*plan, *placed};
+    if (auto placed = TryPlace(c, *plan, kept, why_not)) return Choice{*plan, *placed};
   }
   return std::nullopt;
 }
@@ -82,13 +113,21 @@ void Claim(Context& c) {
   if (!PredecessorsGone(c)) {
     return c.SetPhase(c.s.phase, "waiting for pods of attempt " + std::to_string(c.s.attempt) + " to be gone");
   }
+  c.s.plan = c.plan;
+  auto asking = WaitingOf(c.job, c.opt, c.Priority());
+  if (!asking) return;
+  asking->request = RequestOf(c.job, *c.plan, c.opt, c.in.now);  // with what counts now, penalties for instance
+  const placement::Line& line = c.Line(&*asking);
+  const placement::LineEntry* turn = line.Find(asking->uid);
+  if (turn == nullptr) return c.Requeue(c.opt.placement_retry);
   std::string why_not;
-  auto choice = Choose(c, *c.plan, &why_not);
-  if (!choice) {
-    if (c.Condition(kPlaced, false, "NoRoom", why_not)) c.Say("Warning", "NoRoom", why_not);
-    c.Requeue(c.opt.placement_retry);
-    return c.SetPhase(api::Phase::kPlacing, why_not);
+  std::optional<Choice> choice;
+  if (turn->fits) {
+    choice = Choice{*c.plan, *turn->placement};
+  } else {
+    choice = Choose(c, *c.plan, line.HeldFor(asking->uid), &why_not);
   }
+  if (!choice) return Wait(c, line, *turn, why_not);
   ++c.s.attempt;
   c.s.plan = choice->plan;
   c.s.placement = Placed(c, *choice);
@@ -97,6 +136,7 @@ void Claim(Context& c) {
   c.s.stop.reset();
   c.s.retry_after.reset();
   ForgetOldPenalties(c.s, c.in.now, c.opt.penalty_period);
+  c.s.told_at.reset();
   c.s.placing_since = c.in.now;
   c.s.ungated_at.reset();
   // How far the job has come stays, and how long a step took, which the grace of the new pods hangs on; what the ended
@@ -106,11 +146,12 @@ void Claim(Context& c) {
     c.s.progress->trainer_phase.clear();
     c.s.progress->tokens_per_second.reset();
   }
-  std::string what = "attempt " + std::to_string(c.s.attempt) + ": " + choice->placement.why;
+  std::string what =
+      "attempt " + std::to_string(c.s.attempt) + ": " + choice->placement.why + FabricText(*c.s.placement);
   if (choice->plan.gpus < c.plan->gpus) what += " (wanted " + std::to_string(c.plan->gpus) + ": " + why_not + ")";
   c.Condition(kPlaced, true, "Placed", what);
   c.Condition(kReady, false, "Starting", "attempt " + std::to_string(c.s.attempt) + " is starting");
-  c.SetPhase(api::Phase::kStarting, what + LostWork(c, c.s.attempt - 1));
+  c.SetPhase(api::Phase::kPlacing, what + LostWork(c, c.s.attempt - 1));
   c.Say("Normal", "Placed", what);
   c.RankPods();
 }

@@ -49,6 +49,7 @@ void RunSteps(Context& c) {
   ObserveExits(c);
   if (c.Terminal()) return SweepTerminal(c);
   StopForSuspend(c);
+  StopForPreemption(c);
   StopForResize(c);
   ContinueStop(c);
   Release(c);

@@ -106,6 +106,7 @@ struct Options {
   Milliseconds grow_after{300'000};              // an elastic job runs this long before it grows back
   Milliseconds progress_interval{30'000};        // progress is copied to status no more often than this
   Milliseconds placement_retry{30'000};          // fallback look at a job that waits for room
+  Milliseconds reason_interval{30'000};          // the reason of one that waits changes no more often than this
   Backoff backoff;                               // between attempts
 };
 

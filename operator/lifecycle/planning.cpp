@@ -82,6 +82,10 @@ std::optional<api::PlanStatus> PlanFor(Context& c, int64_t count, std::string* p
 void JudgePlan(Context& c) {
   std::vector<std::string> errors = api::Validate(c.job);
   if (!errors.empty()) return Refuse(c, "Invalid", Join(errors));
+  // What runs keeps running when its class is removed, as pods do.
+  if (const auto priority = c.NamedPriority(); !priority && !c.Live()) {
+    return Refuse(c, "Invalid", priority.error().message);
+  }
   bool elastic = c.job.spec.gpus.min_count > 0;
   if (c.s.plan && c.s.plan->generation == c.job.meta.generation && (!elastic || c.Live()) && !Measured(c)) {
     c.plan = c.s.plan;

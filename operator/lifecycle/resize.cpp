@@ -63,7 +63,8 @@ void StopForResize(Context& c) {
     wanted = c.plan;
   }
   std::string why_not;
-  auto choice = Choose(c, *wanted, &why_not);
+  // It stands in no line: it takes what those who do leave.
+  auto choice = Choose(c, *wanted, c.Line().HeldFor(c.job.meta.uid), &why_not);
   bool grows_nothing = choice && wanted->gpus > running && choice->plan.gpus <= running;
   if (!choice || grows_nothing) {
     c.note = "wants " + Plural(wanted->gpus, "GPU") + ": " + why_not;

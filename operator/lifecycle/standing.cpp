@@ -33,7 +33,7 @@ api::TrainerStatus FrozenTrainer(const api::TrainingJob& job, const Options& opt
 placement::GangRequest RequestOf(const api::TrainingJob& job, const api::PlanStatus& plan, const Options& options,
                                  TimePoint now) {
   placement::GangRequest request;
-  request.job_uid = job.meta.uid;
+  if (job.status.attempt > 0) request.job_uid = job.meta.uid;  // else nothing of it can be anywhere
   request.gpus = plan.gpus;
   request.per_node = plan.per_node;
   request.products = {plan.product};
@@ -70,6 +70,7 @@ std::optional<placement::WaitingGang> WaitingOf(const api::TrainingJob& job, con
   gang.name = job.meta.ns + "/" + job.meta.name;
   gang.priority = priority.value;
   gang.may_preempt = priority.preempts;
+  gang.elastic = job.spec.gpus.min_count > 0;
   gang.since = job.meta.creation_time.value_or(TimePoint());
   gang.not_before = s.retry_after.value_or(TimePoint());
   gang.estimate = TimeLeft(job, *s.plan);
@@ -94,7 +95,7 @@ std::optional<placement::RunningGang> RunningOf(const api::TrainingJob& job, con
   if (left) gang.expected_end = std::max(s.progress_time.value_or(gang.placed_at), gang.placed_at) + *left;
   gang.stopping = s.stop && s.stop->attempt == s.attempt && LeavesForOthers(*s.stop);
   // One that stops to be resized or after a failure comes back for its GPUs, and is told then.
-  gang.preemptible = !s.stop || s.stop->attempt != s.attempt;
+  gang.preemptible = job.spec.IsOurs() && !job.meta.deletion_time && (!s.stop || s.stop->attempt != s.attempt);
   return gang;
 }
 

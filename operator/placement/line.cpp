@@ -2,80 +2,360 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
+
+#include "operator/placement/reservation.h"
 
 namespace trainyard::placement {
 namespace {
+
+// Gangs that turn out not to fit, per forming: those further back wait untried. As Slurm's bf_max_job_test.
+constexpr int kMaxTries = 128;
+// Holders that an entry names.
+constexpr size_t kNamedHolders = 3;
+
+using GpusByNode = std::map<std::string, int64_t>;
 
 bool Before(const WaitingGang* a, const WaitingGang* b) {
   return std::tuple(-a->priority, a->since, std::string_view(a->uid)) <
          std::tuple(-b->priority, b->since, std::string_view(b->uid));
 }
 
-}  // namespace
-
-int64_t RunningGang::Gpus() const {
-  int64_t gpus = 0;
-  for (const Booking& booking : holds) gpus += booking.gpus;
-  return gpus;
+void Add(GpusByNode& sum, const GpusByNode& more) {
+  for (const auto& [node, gpus] : more) sum[node] += gpus;
 }
 
-const LineEntry* Line::Find(std::string_view uid) const {
-  const auto found = index.find(std::string(uid));
-  return found == index.end() ? nullptr : &entries[found->second];
+LineEntry& Enter(Line& line, const WaitingGang& gang) {
+  LineEntry& entry = line.entries.emplace_back();
+  entry.uid = gang.uid;
+  entry.name = gang.name;
+  entry.priority = gang.priority;
+  entry.gpus = gang.request.gpus;
+  entry.per_node = gang.request.per_node;
+  entry.products = gang.request.products;
+  entry.since = gang.since;
+  entry.estimate = gang.estimate;
+  entry.elastic = gang.elastic;
+  entry.position = static_cast<int64_t>(line.entries.size());
+  line.index[gang.uid] = line.entries.size() - 1;
+  return entry;
 }
 
-std::map<std::string, int64_t> Line::HeldFor(std::string_view uid) const {
-  std::map<std::string, int64_t> held;
-  for (const LineEntry& entry : entries) {
-    if (entry.uid == uid) break;
-    for (const auto& [node, gpus] : entry.reserved) held[node] += gpus;
+// If there is so little left that nobody needs to look where. What a job that has run before holds counts as free for
+// itself, so that it must look.
+bool Hopeless(const Line& line, const GangRequest& request) {
+  if (!request.job_uid.empty() || request.products.empty()) return false;
+  int64_t free = 0;
+  for (const std::string& product : request.products) {
+    const auto found = line.free.find(product);
+    if (found == line.free.end()) return false;  // not counted, or another spelling
+    free += found->second;
   }
-  return held;
+  return free < request.gpus;
 }
 
-const LineEntry* Line::PreemptedBy(std::string_view uid) const {
-  const auto found = stops.find(std::string(uid));
-  return found == stops.end() ? nullptr : &entries[found->second];
+// Whether somebody who asks for the same and may use no less was tried already. Both lists of heads ascend.
+bool Refused(const Line& line, const GangRequest& request, const std::vector<size_t>& heads) {
+  if (!request.job_uid.empty()) return false;
+  return std::any_of(line.refused.begin(), line.refused.end(), [&](const Line::Refused& refused) {
+    return refused.request.gpus == request.gpus && refused.request == request &&
+           std::includes(heads.begin(), heads.end(), refused.heads.begin(), refused.heads.end());
+  });
 }
 
-Line FormLine(const Yard& yard, std::vector<const WaitingGang*> waiting, const std::vector<const RunningGang*>&,
-              TimePoint now, const Line*) {
-  Line line;
-  std::sort(waiting.begin(), waiting.end(), Before);
-  for (const WaitingGang* gang : waiting) {
-    if (gang->not_before > now) continue;
-    LineEntry& entry = line.entries.emplace_back();
-    entry.uid = gang->uid;
-    entry.name = gang->name;
-    entry.priority = gang->priority;
-    entry.gpus = gang->request.gpus;
-    entry.per_node = gang->request.per_node;
-    entry.products = gang->request.products;
-    entry.since = gang->since;
-    entry.position = static_cast<int64_t>(line.entries.size());
-    line.index[gang->uid] = line.entries.size() - 1;
-    if (auto placed = Place(yard, gang->request)) {
-      entry.fits = true;
-      entry.placement = *std::move(placed);
+// The first that waits for one of its products, among `heads`; none: it is the first itself.
+std::optional<size_t> HeadOf(const Line& line, const std::vector<size_t>& heads, const GangRequest& request) {
+  for (const size_t head : heads) {
+    const std::vector<std::string>& theirs = line.entries[head].products;
+    const bool same = theirs.empty() || request.products.empty() ||
+                      std::any_of(theirs.begin(), theirs.end(), [&](const std::string& product) {
+                        return std::count(request.products.begin(), request.products.end(), product) > 0;
+                      });
+    if (same) return head;
+  }
+  return std::nullopt;
+}
+
+class Former {
+ public:
+  Former(const Yard& yard, const std::function<RunningGangs()>& running, TimePoint now, const Line* previous, bool many)
+      : yard_(yard), ask_running_(running), previous_(previous) {
+    line_.formed_at = now;
+    if (!many) return;
+    for (const YardNode& node : yard.nodes()) {
+      if (node.Eligible()) line_.free[node.product] += node.free;
     }
   }
-  return line;
+
+  void Take(const WaitingGang& gang) {
+    if (gang.not_before > line_.formed_at) return Until(gang.not_before);
+    LineEntry& entry = Enter(line_, gang);
+    const size_t at = line_.entries.size() - 1;
+    if (!Start(gang, entry)) Wait(gang, entry, at);
+  }
+
+  Line Finish() {
+    for (const size_t head : line_.heads) {
+      if (const auto& start = line_.entries[head].expected_start) Until(*start);
+    }
+    return std::move(line_);
+  }
+
+ private:
+  void Until(TimePoint when) {
+    if (when > line_.formed_at && (!line_.until || when < *line_.until)) line_.until = when;
+  }
+
+  // Those ahead whose reservation it must respect.
+  std::vector<size_t> InTheWay(const WaitingGang& gang) const {
+    std::vector<size_t> heads;
+    for (const size_t head : line_.heads) {
+      if (!line_.EndsBefore(gang.estimate, line_.entries[head])) heads.push_back(head);
+    }
+    return heads;
+  }
+
+  GangRequest Beside(const WaitingGang& gang, const std::vector<size_t>& heads) const {
+    GangRequest request = gang.request;
+    request.held = going_;
+    for (const size_t head : heads) Add(request.held, line_.entries[head].reserved);
+    return request;
+  }
+
+  // What it had before, if that is still there and it still asks for the same.
+  std::optional<GangPlacement> Kept(const WaitingGang& gang, const std::vector<size_t>& heads) const {
+    const LineEntry* before = previous_ != nullptr ? previous_->Find(gang.uid) : nullptr;
+    if (before == nullptr || !before->fits || !(*before->asked == gang.request)) return std::nullopt;
+    GpusByNode held;  // of these nodes alone: thousands may keep theirs
+    for (const std::string& node : before->placement->nodes) {
+      if (const auto going = going_.find(node); going != going_.end()) held[node] += going->second;
+      for (const size_t head : heads) {
+        const GpusByNode& reserved = line_.entries[head].reserved;
+        if (const auto kept = reserved.find(node); kept != reserved.end()) held[node] += kept->second;
+      }
+    }
+    if (!CanTakeAll(yard_, gang.request, *before->placement, std::move(held))) return std::nullopt;
+    return before->placement;
+  }
+
+  bool Start(const WaitingGang& gang, LineEntry& entry) {
+    if (Hopeless(line_, gang.request)) return false;
+    const std::vector<size_t> heads = InTheWay(gang);
+    auto placed = Kept(gang, heads);
+    if (!placed) {
+      if (tries_ >= kMaxTries || Refused(line_, gang.request, heads)) return false;
+      placed = FindPlace(yard_, Beside(gang, heads));
+    }
+    if (!placed) {
+      ++tries_;
+      line_.refused.push_back({gang.request, heads});
+      return false;
+    }
+    for (const std::string& node : placed->nodes) entry.reserved[node] = entry.per_node;
+    entry.fits = true;
+    entry.asked = gang.request;
+    entry.placement = *std::move(placed);
+    Add(going_, entry.reserved);
+    if (const auto free = line_.free.find(entry.placement->product); free != line_.free.end()) {
+      free->second -= entry.gpus;
+    }
+    return true;
+  }
+
+  void Wait(const WaitingGang& gang, LineEntry& entry, size_t at) {
+    if (const auto head = HeadOf(line_, line_.heads, gang.request)) {
+      entry.ahead = *head + 1;
+      return;
+    }
+    if (IsNever(gang)) {
+      entry.never = true;
+      return;
+    }
+    const GangRequest request = Beside(gang, line_.heads);
+    if (!Preempt(gang, request, entry, at) && !Reserve(request, entry) && WouldNeverFit(gang)) {
+      never_.push_back(&gang);
+      entry.never = true;
+      return;
+    }
+    NameHolders(gang, entry);
+    line_.heads.push_back(at);
+  }
+
+  bool IsNever(const WaitingGang& gang) const {
+    return std::any_of(never_.begin(), never_.end(),
+                       [&gang](const WaitingGang* other) { return other->request == gang.request; });
+  }
+
+  bool WouldNeverFit(const WaitingGang& gang) {
+    GangRequest alone = gang.request;
+    for (const RunningGang* other : Running()) alone.released.insert(other->uid);
+    return !FindPlace(yard_, alone).has_value();
+  }
+
+  bool Preempt(const WaitingGang& gang, GangRequest request, LineEntry& entry, size_t at) {
+    RunningGangs candidates;
+    for (const RunningGang* other : Running()) {
+      if (other->stopping) {
+        request.released.insert(other->uid);
+      } else if (gang.may_preempt && other->preemptible && other->priority < gang.priority) {
+        candidates.push_back(other);
+      }
+    }
+    std::optional<GangPlacement> placed;
+    if (!request.released.empty()) placed = FindPlace(yard_, request);
+    if (!placed) {
+      auto preemption = FindVictims(yard_, request, std::move(candidates), line_.formed_at);
+      if (!preemption) return false;
+      placed = std::move(preemption->placement);
+      for (const RunningGang* victim : preemption->victims) {
+        entry.victims.push_back(victim->uid);
+        line_.stops[victim->uid] = at;
+        Name(*victim);
+        request.released.insert(victim->uid);
+      }
+    }
+    // What those that leave give back need not be kept of what is free now.
+    GpusByNode leaving;
+    const std::set<std::string> nodes(placed->nodes.begin(), placed->nodes.end());
+    for (const RunningGang* other : Running()) {
+      if (!request.released.contains(other->uid)) continue;
+      bool here = false;
+      for (const Booking& booking : other->holds) {
+        if (!nodes.contains(booking.node)) continue;
+        leaving[booking.node] += booking.gpus;
+        here = true;
+      }
+      if (!here || !other->stopping) continue;
+      entry.leaving.push_back(other->uid);
+      Name(*other);
+    }
+    entry.reserved = KeepNow(yard_, request, *placed, leaving);
+    entry.placement = *std::move(placed);
+    return true;
+  }
+
+  // False: not even when all have ended.
+  bool Reserve(const GangRequest& request, LineEntry& entry) {
+    std::vector<Departure> departures;
+    departures.reserve(Running().size() + line_.entries.size());
+    for (const RunningGang* other : Running()) {
+      const bool known = other->expected_end && *other->expected_end > line_.formed_at;
+      departures.push_back({other, nullptr, known ? other->expected_end : std::nullopt, other->placed_at});
+    }
+    for (const LineEntry& other : line_.entries) {
+      if (!other.fits) continue;
+      std::optional<TimePoint> end;
+      if (other.estimate) end = line_.formed_at + *other.estimate;
+      departures.push_back({nullptr, &other, end, line_.formed_at});
+    }
+    SortDepartures(departures);
+    auto reservation = ReserveFor(yard_, request, departures);
+    if (!reservation) return false;
+    entry.expected_start = reservation->start;
+    entry.leaving = std::move(reservation->leaving);
+    entry.reserved = std::move(reservation->reserved);
+    entry.placement = std::move(reservation->placement);
+    return true;
+  }
+
+  void Name(const RunningGang& gang) {
+    line_.holders[gang.uid] = {gang.name, gang.priority, gang.Gpus(), gang.stopping, gang.expected_end};
+  }
+
+  // Who has the GPUs that the gang could use.
+  void NameHolders(const WaitingGang& gang, LineEntry& entry) {
+    const std::vector<std::string>& products = gang.request.products;
+    const auto wanted = [&products](const YardNode& node) {
+      return node.Eligible() && (products.empty() || std::count(products.begin(), products.end(), node.product) > 0);
+    };
+    for (const YardNode& node : yard_.nodes()) {
+      if (!wanted(node)) continue;
+      entry.foreign_gpus += node.used;
+      for (const auto& [job, gpus] : node.used_by_job) entry.foreign_gpus -= gpus;
+    }
+    std::vector<std::pair<int64_t, const RunningGang*>> sizes;
+    for (const RunningGang* other : Running()) {
+      int64_t gpus = 0;
+      for (const Booking& booking : other->holds) {
+        const YardNode* node = yard_.Find(booking.node);
+        if (node != nullptr && wanted(*node)) gpus += booking.gpus;
+      }
+      if (gpus > 0) sizes.emplace_back(-gpus, other);
+    }
+    const size_t named = std::min(kNamedHolders, sizes.size());
+    std::partial_sort(sizes.begin(), sizes.begin() + static_cast<std::ptrdiff_t>(named), sizes.end(),
+                      [](const auto& a, const auto& b) {
+                        return std::tuple(a.first, std::string_view(a.second->name)) <
+                               std::tuple(b.first, std::string_view(b.second->name));
+                      });
+    for (size_t i = 0; i < named; ++i) {
+      entry.holders.push_back(sizes[i].second->uid);
+      Name(*sizes[i].second);
+    }
+    entry.more_holders = sizes.size() - named;
+  }
+
+  const RunningGangs& Running() {
+    if (!running_) {
+      running_ = ask_running_();
+      // An estimate that runs out changes what is expected.
+      for (const RunningGang* gang : *running_) {
+        if (gang->expected_end) Until(*gang->expected_end);
+      }
+    }
+    return *running_;
+  }
+
+  const Yard& yard_;
+  const std::function<RunningGangs()>& ask_running_;
+  const Line* const previous_;
+  Line line_;
+  std::optional<RunningGangs> running_;
+  GpusByNode going_;  // kept for those that fit
+  std::vector<const WaitingGang*> never_;
+  int tries_ = 0;
+};
+
+}  // namespace
+
+bool JoinAtEnd(Line& line, const WaitingGang& gang) {
+  if (gang.not_before > line.formed_at || line.entries.empty()) return false;
+  const LineEntry& last = line.entries.back();
+  const bool behind = std::tuple(-last.priority, last.since, std::string_view(last.uid)) <
+                      std::tuple(-gang.priority, gang.since, std::string_view(gang.uid));
+  const auto head = HeadOf(line, line.heads, gang.request);
+  if (!behind || !head || line.index.contains(gang.uid)) return false;
+  std::vector<size_t> in_the_way;
+  for (const size_t one : line.heads) {
+    if (!line.EndsBefore(gang.estimate, line.entries[one])) in_the_way.push_back(one);
+  }
+  if (!Hopeless(line, gang.request) && !Refused(line, gang.request, in_the_way)) return false;
+  Enter(line, gang).ahead = *head + 1;
+  return true;
+}
+
+Line FormLine(const Yard& yard, std::vector<const WaitingGang*> waiting, const std::function<RunningGangs()>& running,
+              TimePoint now, const Line* previous) {
+  // Counting what is free pays where many may be told at a glance that it is not enough.
+  constexpr size_t kMany = 16;
+  std::sort(waiting.begin(), waiting.end(), Before);
+  Former former(yard, running, now, previous, waiting.size() > kMany);
+  for (const WaitingGang* gang : waiting) former.Take(*gang);
+  return former.Finish();
 }
 
 Line FormLine(const Yard& yard, const std::vector<WaitingGang>& waiting, const std::vector<RunningGang>& running,
               TimePoint now, const Line* previous) {
   std::vector<const WaitingGang*> gangs;
+  gangs.reserve(waiting.size());
   for (const WaitingGang& gang : waiting) gangs.push_back(&gang);
-  std::vector<const RunningGang*> holders;
-  for (const RunningGang& gang : running) holders.push_back(&gang);
-  return FormLine(yard, std::move(gangs), holders, now, previous);
-}
-
-std::string WhyWaits(const Line& line, const LineEntry& entry, TimePoint) {
-  if (entry.fits || entry.ahead == 0) return "";
-  const LineEntry& first = line.entries[entry.ahead - 1];
-  return "behind " + first.name + " (" + std::to_string(first.gpus) + (first.gpus == 1 ? " GPU" : " GPUs") +
-         ", priority " + std::to_string(first.priority) + ")";
+  const auto ask = [&running] {
+    RunningGangs all;
+    all.reserve(running.size());
+    for (const RunningGang& gang : running) all.push_back(&gang);
+    return all;
+  };
+  return FormLine(yard, std::move(gangs), ask, now, previous);
 }
 
 }  // namespace trainyard::placement

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -29,10 +30,12 @@ struct WaitingGang {
   std::string name;  // "namespace/name"
   int64_t priority = 0;
   bool may_preempt = true;
+  bool elastic = false;                  // it takes less if that is what there is
   TimePoint since;                       // its creation: what it waited in earlier turns counts as well
   TimePoint not_before;                  // it is in no line before: it backs off
   std::optional<Milliseconds> estimate;  // how long it would run, where that is known
   GangRequest request;                   // `held` and `released` are FormLine's to fill in
+  bool operator==(const WaitingGang&) const = default;
 };
 
 // A job whose attempt holds GPUs.
@@ -46,6 +49,7 @@ struct RunningGang {
   std::optional<TimePoint> expected_end;  // by its own estimate
   bool stopping = false;                  // it is leaving for good, or for as long as others want its GPUs
   bool preemptible = true;
+  bool operator==(const RunningGang&) const = default;
 
   int64_t Gpus() const;
 };
@@ -58,9 +62,13 @@ struct LineEntry {
   int64_t per_node = 0;
   std::vector<std::string> products;  // as asked for
   TimePoint since;
+  std::optional<Milliseconds> estimate;
   int64_t position = 0;  // 1 is next
-  bool fits = false;     // now, beside what those ahead keep: it is about to start on `placement`
-  bool never = false;    // it would not fit if every job ended: nothing is kept for it
+  bool elastic = false;
+  bool fits = false;                 // now, beside what those ahead keep: it is about to start on `placement`
+  bool started = false;              // it has left the line since
+  bool never = false;                // it would not fit if every job ended: nothing is kept for it
+  std::optional<GangRequest> asked;  // if it fits: what `placement` answers
   // Where it starts: now if it fits, at `expected_start` if that is reserved.
   std::optional<GangPlacement> placement;
   std::map<std::string, int64_t> reserved;  // node -> GPUs that are free now and kept for it
@@ -68,20 +76,26 @@ struct LineEntry {
   std::vector<std::string> victims;         // UIDs of running jobs that must stop for it
   std::vector<std::string> leaving;         // UIDs of those that stop already and whose GPUs it gets
   size_t ahead = 0;                         // index + 1 of the entry that it must not delay; 0: none
-  std::vector<std::string> holders;         // UIDs of running jobs that hold what it waits for, the largest first
+  std::vector<std::string> holders;         // UIDs of running jobs that hold what it waits for, the largest first,
+  size_t more_holders = 0;                  // and how many more do
   int64_t foreign_gpus = 0;                 // held by pods that are of no job of ours, on nodes of its product
 };
 
 struct Line {
   std::vector<LineEntry> entries;  // in order
+  TimePoint formed_at;
   // When time alone changes the line: someone's back-off ends, or an estimate has run out.
   std::optional<TimePoint> until;
 
   const LineEntry* Find(std::string_view uid) const;
-  // What those ahead of this job keep from it now, node -> GPUs; for one that is not in the line: what all keep.
+  // What those ahead of this job keep from it now, node -> GPUs; for one that is not in the line: what all keep. What
+  // is reserved for later does not count for one that will have given it back by then.
   std::map<std::string, int64_t> HeldFor(std::string_view uid) const;
   // Who this running job must stop for; null: nobody.
   const LineEntry* PreemptedBy(std::string_view uid) const;
+
+  // Whether a gang that would run for `estimate` from now on has ended when `entry` is to start.
+  bool EndsBefore(const std::optional<Milliseconds>& estimate, const LineEntry& entry) const;
 
   struct Holder {
     std::string name;
@@ -90,6 +104,14 @@ struct Line {
     bool stopping = false;
     std::optional<TimePoint> expected_end;
   };
+  // Whoever asks for the same and must respect at least the reservations of `heads` fits as little.
+  struct Refused {
+    GangRequest request;
+    std::vector<size_t> heads;  // entries
+  };
+  std::vector<Refused> refused;
+  std::vector<size_t> heads;                        // entries with a reservation, in order
+  std::unordered_map<std::string, int64_t> free;    // product -> free GPUs that no gang is about to take; may be empty
   std::unordered_map<std::string, Holder> holders;  // running jobs that an entry names, by UID
   std::unordered_map<std::string, size_t> index;    // UID -> entry
   std::unordered_map<std::string, size_t> stops;    // UID of a victim -> entry that it stops for
@@ -99,9 +121,19 @@ struct Line {
 // line of thousands is not placed anew for every change.
 Line FormLine(const Yard& yard, const std::vector<WaitingGang>& waiting, const std::vector<RunningGang>& running,
               TimePoint now, const Line* previous = nullptr);
-// The same without copies; no pointer is null.
-Line FormLine(const Yard& yard, std::vector<const WaitingGang*> waiting, const std::vector<const RunningGang*>& running,
+// The same without copies; no pointer is null. `running` is asked only if somebody has to wait, and once.
+using RunningGangs = std::vector<const RunningGang*>;
+Line FormLine(const Yard& yard, std::vector<const WaitingGang*> waiting, const std::function<RunningGangs()>& running,
               TimePoint now, const Line* previous = nullptr);
+
+// Puts a newcomer at the end of a line that is up to date, if it is plain that he has to wait and keeps nothing. False:
+// it is not; the line has to be formed anew.
+bool JoinAtEnd(Line& line, const WaitingGang& gang);
+// Takes a gang that fits out of the line, for it starts now on what was kept for it: the others stay where they are.
+// False: it was not about to start there.
+bool LeaveToStart(Line& line, std::string_view uid, const std::vector<Booking>& claims);
+// Whether an entry that fits still does, after others have taken more of the yard.
+bool StillFits(const Yard& yard, const Line& line, const LineEntry& entry);
 
 // Why the entry has not started, beside what it lacks: whose turn it is, who holds the space and for how long, who
 // makes room, when it is expected to start. One line; changes with these and hardly with `now`. Empty: it fits.

@@ -1,6 +1,7 @@
 #include "operator/placement/yard.h"
 
 #include <algorithm>
+#include <limits>
 #include <tuple>
 
 #include "operator/placement/constraints.h"
@@ -14,6 +15,17 @@ bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 bool PathLess(const std::vector<std::string>& a, const std::vector<std::string>& b) {
   return std::lexicographical_compare(a.begin(), a.end(), b.begin(), b.end(),
                                       [](const std::string& x, const std::string& y) { return NaturalLess(x, y); });
+}
+
+// Sums of requests stay at the ends of the range: what others ask may be absurd, and must never wrap into room.
+void AddTo(int64_t& sum, int64_t amount) {
+  if (!__builtin_add_overflow(sum, amount, &sum)) return;
+  sum = amount > 0 ? std::numeric_limits<int64_t>::max() : std::numeric_limits<int64_t>::min();
+}
+
+void TakeFrom(int64_t& sum, int64_t amount) {
+  if (!__builtin_sub_overflow(sum, amount, &sum)) return;
+  sum = amount > 0 ? std::numeric_limits<int64_t>::min() : std::numeric_limits<int64_t>::max();
 }
 
 // What one attempt of one job holds on one node: by its claim, and by its pods that exist.
@@ -73,30 +85,30 @@ void Account(YardNode& node, const std::map<std::string, int64_t>& allocatable, 
     if (resource != api::kGpuResource) node.free_resources[resource] = amount;
   }
   std::map<HeldKey, Held> held;
-  for (const Booking* claim : claims) held[{claim->job_uid, claim->attempt}].claimed += claim->gpus;
+  for (const Booking* claim : claims) AddTo(held[{claim->job_uid, claim->attempt}].claimed, claim->gpus);
   for (const PodUse* pod : pods) {
     for (const auto& [resource, amount] : pod->requests) {
       auto free = node.free_resources.find(resource);
       if (free == node.free_resources.end()) continue;
-      free->second -= amount;
-      if (!pod->job_uid.empty()) node.resources_by_job[pod->job_uid][resource] += amount;
+      TakeFrom(free->second, amount);
+      if (!pod->job_uid.empty()) AddTo(node.resources_by_job[pod->job_uid][resource], amount);
     }
     if (auto slots = node.free_resources.find("pods"); slots != node.free_resources.end()) {
       --slots->second;
       if (!pod->job_uid.empty()) ++node.resources_by_job[pod->job_uid]["pods"];
     }
     if (pod->job_uid.empty()) {
-      node.used += pod->gpus;
+      AddTo(node.used, pod->gpus);
     } else {
-      held[{pod->job_uid, pod->attempt}].podded += pod->gpus;
+      AddTo(held[{pod->job_uid, pod->attempt}].podded, pod->gpus);
     }
   }
   for (const auto& [key, amounts] : held) {
     int64_t gpus = std::max(amounts.claimed, amounts.podded);
-    node.used += gpus;
-    node.used_by_job[std::string(key.first)] += gpus;
+    AddTo(node.used, gpus);
+    AddTo(node.used_by_job[std::string(key.first)], gpus);
   }
-  node.free = std::max<int64_t>(0, node.usable - node.used);
+  node.free = node.used >= node.usable ? 0 : node.usable - std::max<int64_t>(0, node.used);
 }
 
 void Yard::Arrange() {

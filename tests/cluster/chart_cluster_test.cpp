@@ -298,8 +298,9 @@ TEST(Chart, HasTheDefaultsOfTheProgram) {
   TRAINYARD_NEEDS_HELM();
   const std::string help = RunProgram({TRAINYARD_BIN_DIR "/trainyard-operator", "--help"}).out;
   const std::string rendered = Render({}).out;
-  for (const char* flag : {"kube-api-qps", "kube-api-burst", "workers", "parallel-creates", "cpu-per-gpu",
-                           "memory-per-gpu", "log-level", "metrics-bind-address", "health-probe-bind-address"}) {
+  for (const char* flag :
+       {"kube-api-qps", "kube-api-burst", "workers", "parallel-creates", "cpu-per-gpu", "memory-per-gpu", "topology",
+        "log-level", "metrics-bind-address", "health-probe-bind-address"}) {
     std::smatch own, chart;
     ASSERT_TRUE(std::regex_search(help, own, std::regex("--" + std::string(flag) + " [^=]*=(\\S+) \\(Env"))) << flag;
     ASSERT_TRUE(std::regex_search(rendered, chart, std::regex("--" + std::string(flag) + "=(\\S+)"))) << flag;

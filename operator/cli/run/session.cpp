@@ -49,6 +49,7 @@ Result<std::unique_ptr<Session>> Session::Start(const RunSetup& setup, StateDir&
   controller::ControllerOptions options;
   // One job on one machine: a person looks at it, and status costs nothing.
   options.lifecycle.progress_interval = Milliseconds(500);
+  options.any_priority_class = true;
   options.lifecycle.backoff = {.base = Milliseconds(500), .max = Milliseconds(10'000)};
   session->controller_ =
       std::make_unique<controller::Controller>(*session->cluster_, *session->progress_, clock, options);

@@ -134,6 +134,7 @@ TrainingJob FullJob() {
   t.placing_since = noon + Milliseconds(5);
   t.ungated_at = noon + Milliseconds(6);
   t.progress_time = noon + Milliseconds(7);
+  t.told_at = noon + Milliseconds(8);
   t.start_time = noon;
   t.completion_time = noon + Milliseconds(3'600'000);
   t.excluded_nodes = {{"node-c", 2}};

@@ -448,7 +448,7 @@ TEST_F(ControllerTest, AStatusThatCannotBeReadIsNeverOverwritten) {
   Create(Job("two", 2, "true"));
   Create(Job("one", 1, "true"));
   AwaitPhase("one", "Succeeded");
-  AwaitPhase("two", "Placing");  // the GPU of the pod that runs is booked
+  AwaitPhase("two", "Queued");  // the GPU of the pod that runs is booked
   const std::vector<api::PodSnapshot> pods = PodsOf(cluster::UidOf(job));
   ASSERT_EQ(pods.size(), 1u);
   EXPECT_FALSE(pods[0].deleting || pods[0].Terminal());

@@ -29,18 +29,18 @@ TEST(JobIndex, FindsJobsByUidByPhaseAndByNode) {
   index.Set(a, Job("a", api::Phase::kPlacing));
   index.Set(b, Job("b", api::Phase::kRunning, {{"uid-of-b", 1, "n1", 8}, {"uid-of-b", 1, "n2", 8}}));
   EXPECT_EQ(index.Find("uid-of-a"), a);
-  EXPECT_THAT(index.Waiting(), ElementsAre(a));
+  EXPECT_THAT(index.Waiting(), ElementsAre(std::pair(std::string("uid-of-a"), a)));
   EXPECT_THAT(index.OnNode("n2"), ElementsAre(b));
   EXPECT_EQ(index.Phases().at(api::Phase::kRunning), 1);
   // It is placed, and the other one ends.
-  index.Set(a, Job("a", api::Phase::kStarting, {{"uid-of-a", 1, "n3", 8}}));
+  index.Set(a, Job("a", api::Phase::kPlacing, {{"uid-of-a", 1, "n3", 8}}));
   index.Set(b, Job("b", api::Phase::kSucceeded));
   EXPECT_FALSE(index.AnyWaiting());
   EXPECT_THAT(index.OnNode("n2"), IsEmpty());
   EXPECT_THAT(index.OnNode("n3"), ElementsAre(a));
   index.Set(a, nullptr);
   EXPECT_EQ(index.Find("uid-of-a"), std::nullopt);
-  EXPECT_EQ(index.Phases().at(api::Phase::kStarting), 0);
+  EXPECT_EQ(index.Phases().at(api::Phase::kPlacing), 0);
 }
 
 TEST(JobIndex, ANewJobOfTheSameNameIsAnotherOne) {
@@ -60,7 +60,7 @@ TEST(JobIndex, ARunningJobThatWantsAnotherSizeWaits) {
   job->job.meta.generation = 2;
   job->job.status.plan.emplace().generation = 1;
   index.Set(job->key, job);
-  EXPECT_THAT(index.Waiting(), ElementsAre(job->key));
+  EXPECT_THAT(index.Waiting(), ElementsAre(std::pair(job->uid, job->key)));
 }
 
 json PodJson(const std::string& name, const std::string& uid, const std::string& job_uid) {

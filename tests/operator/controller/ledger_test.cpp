@@ -20,13 +20,35 @@ class LedgerTest : public testing::Test {
     ledger_.SetNode(node_);
   }
   Ledger::View View() {
-    return {ledger_, [this](const std::string& name) { return name == "a" ? node_ : nullptr; }};
+    return {ledger_, now_, [this](const std::string& name) { return name == "a" ? node_ : nullptr; },
+            [](const std::string&) { return Result<api::PriorityClass>(api::PriorityClass()); }};
   }
   int64_t Free() {
     Ledger::View view = View();
     return view.Yard().Find("a")->free;
   }
 
+  // A job that waits for `gpus` of the node.
+  placement::WaitingGang Waits(const std::string& uid, int64_t gpus, int64_t priority = 0) {
+    placement::WaitingGang gang;
+    gang.uid = uid;
+    gang.name = "default/" + uid;
+    gang.priority = priority;
+    gang.since = now_;
+    gang.request.gpus = gang.request.per_node = gpus;
+    gang.request.products = {"H100-SXM"};
+    return gang;
+  }
+  placement::RunningGang Runs(const std::string& uid, int64_t gpus) {
+    placement::RunningGang gang;
+    gang.uid = uid;
+    gang.name = "default/" + uid;
+    gang.holds = {{uid, 1, "a", gpus}};
+    gang.placed_at = gang.saved_at = now_;
+    return gang;
+  }
+
+  const TimePoint now_{std::chrono::hours(500'000)};
   Ledger ledger_{placement::YardOptions()};
   Ledger::NodePtr node_;
 };
@@ -34,32 +56,32 @@ class LedgerTest : public testing::Test {
 TEST_F(LedgerTest, WhatAWriteUnderWayTakesIsTakenForAllOthers) {
   Ledger::View view = View();
   EXPECT_EQ(view.Yard().Find("a")->free, 8);
-  view.Reserve("job", {{"job", 1, "a", 6}});
+  view.Reserve("job", {{"job", 1, "a", 6}}, {});
   view.Release();
   EXPECT_EQ(Free(), 2);
   // An older version of the job that the watch brings meanwhile frees nothing.
-  ledger_.SetClaims("job", {});
+  ledger_.SetJob("job", {}, {});
   EXPECT_EQ(Free(), 2);
-  ledger_.Settle("job", {{"job", 1, "a", 6}});
+  ledger_.Settle("job", {{"job", 1, "a", 6}}, {});
   EXPECT_EQ(Free(), 2);
-  ledger_.SetClaims("job", {});
+  ledger_.SetJob("job", {}, {});
   EXPECT_EQ(Free(), 8);
 }
 
 TEST_F(LedgerTest, ARefusedWriteGivesBackWhatItReserved) {
-  ledger_.SetClaims("job", {{"job", 1, "a", 2}});
+  ledger_.SetJob("job", {{"job", 1, "a", 2}}, {});
   Ledger::View view = View();
-  view.Reserve("job", {{"job", 2, "a", 4}});
+  view.Reserve("job", {{"job", 2, "a", 4}}, {});
   view.Release();
   EXPECT_EQ(Free(), 2) << "the attempt that is there and the one that may come";
-  ledger_.Settle("job", {{"job", 1, "a", 2}});
+  ledger_.Settle("job", {{"job", 1, "a", 2}}, {});
   EXPECT_EQ(Free(), 6);
 }
 
 TEST_F(LedgerTest, ABookingThatIsBothSettledAndReservedCountsOnce) {
-  ledger_.SetClaims("job", {{"job", 1, "a", 3}});
+  ledger_.SetJob("job", {{"job", 1, "a", 3}}, {});
   Ledger::View view = View();
-  view.Reserve("job", {{"job", 1, "a", 3}});
+  view.Reserve("job", {{"job", 1, "a", 3}}, {});
   view.Release();
   EXPECT_EQ(Free(), 5);
 }
@@ -73,13 +95,87 @@ TEST_F(LedgerTest, NobodyElseLooksWhileAViewDecides) {
       deciders.emplace_back([&, uid = "job-" + std::to_string(i)] {
         Ledger::View view = View();
         if (view.Yard().Find("a")->free < 2) return;
-        view.Reserve(uid, {{uid, 1, "a", 2}});
+        view.Reserve(uid, {{uid, 1, "a", 2}}, {});
         ++placed;
       });
     }
   }
   EXPECT_EQ(placed, 4);
   EXPECT_EQ(Free(), 0);
+}
+
+TEST_F(LedgerTest, WhoAsksStandsInTheLineUntilTheViewEndsOrItsDecisionIsSettled) {
+  {
+    Ledger::View view = View();
+    const placement::WaitingGang asks = Waits("big", 8);
+    EXPECT_TRUE(view.Line(&asks).Find("big")->fits);
+  }
+  EXPECT_EQ(View().Line(nullptr).Find("big"), nullptr);
+  ledger_.SetJob("small", {{"small", 1, "a", 1}}, {std::nullopt, Runs("small", 1)});
+  Ledger::View view = View();
+  const placement::WaitingGang asks = Waits("big", 8);
+  EXPECT_FALSE(view.Line(&asks).Find("big")->fits);
+  view.Reserve("big", {}, {Waits("big", 8), std::nullopt});
+  view.Release();
+  ledger_.Settle("big", {}, {Waits("big", 8), std::nullopt});
+  EXPECT_EQ(View().Line(nullptr).HeldFor("").at("a"), 7);
+}
+
+TEST_F(LedgerTest, AJoinedLineIsTheLineThatIsFormed) {
+  ledger_.SetJob("small", {{"small", 1, "a", 8}}, {std::nullopt, Runs("small", 8)});
+  for (int i = 0; i < 40; ++i) {
+    const std::string uid = "job-" + std::to_string(10 + i);
+    Ledger::View view = View();
+    const placement::WaitingGang asks = Waits(uid, 1 + i % 3);
+    const placement::LineEntry* turn = view.Line(&asks).Find(uid);
+    ASSERT_NE(turn, nullptr);
+    EXPECT_EQ(turn->position, i + 1);
+    EXPECT_FALSE(turn->fits);
+    EXPECT_EQ(turn->ahead, i == 0 ? 0u : 1u);
+    view.Reserve(uid, {}, {asks, std::nullopt});
+  }
+  EXPECT_EQ(ledger_.InLine().size(), 40u);
+  // What is freed goes to the first, and the others keep their order.
+  ledger_.SetJob("small", {}, {});
+  const Ledger::Snapshot look = ledger_.Look(now_);
+  EXPECT_EQ(look.line.entries.front().uid, "job-10");
+  EXPECT_TRUE(look.line.entries.front().fits);
+  int64_t kept = 0;
+  for (const placement::LineEntry& entry : look.line.entries) kept += entry.fits ? entry.gpus : 0;
+  EXPECT_LE(kept, 8);
+  EXPECT_GE(kept, 7);
+}
+
+TEST_F(LedgerTest, WhoStartsWhereItWasDueLeavesTheOthersWhereTheyAre) {
+  for (const char* uid : {"one", "two"}) {
+    ledger_.SetJob(uid, {}, {Waits(uid, 4), std::nullopt});
+  }
+  Ledger::View view = View();
+  ASSERT_TRUE(view.Line(nullptr).Find("two")->fits);
+  EXPECT_FALSE(view.Reserve("one", {{"one", 1, "a", 4}}, {std::nullopt, Runs("one", 4)}));
+  const placement::WaitingGang three = Waits("what-comes-last", 4);
+  const placement::Line& line = view.Line(&three);
+  EXPECT_EQ(line.Find("one"), nullptr);
+  EXPECT_TRUE(line.Find("two")->fits);
+  EXPECT_FALSE(line.Find("what-comes-last")->fits) << "two keeps the rest";
+}
+
+TEST_F(LedgerTest, AStopThatIsDecidedCountsBeforeItIsWritten) {
+  ledger_.SetJob("low-1", {{"low-1", 1, "a", 4}}, {std::nullopt, Runs("low-1", 4)});
+  ledger_.SetJob("low-2", {{"low-2", 1, "a", 4}}, {std::nullopt, Runs("low-2", 4)});
+  Ledger::View view = View();
+  const placement::WaitingGang asks = Waits("urgent", 4, 100);
+  const std::vector<std::string> victims = view.Line(&asks).Find("urgent")->victims;
+  ASSERT_EQ(victims.size(), 1u);
+  EXPECT_TRUE(view.MayBePreempted(victims[0]));
+  view.Reserve("urgent", {}, {asks, std::nullopt});
+  placement::RunningGang stopping = Runs(victims[0], 4);
+  stopping.stopping = true;
+  EXPECT_EQ(view.Line(nullptr).PreemptedBy(victims[0])->uid, "urgent");
+  view.Reserve(victims[0], stopping.holds, {std::nullopt, stopping});
+  EXPECT_EQ(view.Line(nullptr).PreemptedBy("low-1"), nullptr);
+  EXPECT_EQ(view.Line(nullptr).PreemptedBy("low-2"), nullptr);
+  EXPECT_EQ(view.Line(nullptr).Find("urgent")->leaving, victims);
 }
 
 TEST_F(LedgerTest, CountsGpusByProductAndFindsNodes) {

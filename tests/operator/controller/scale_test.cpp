@@ -141,7 +141,7 @@ TEST_F(ScaleTest, JobsThatWaitAndJobsThatRunCauseNoWrites) {
   constexpr int kFit = kNodes * kGpusPerNode / kPodsPerJob;
   for (int i = 0; i < kFit + 10; ++i) CreateJob("job-" + std::to_string(i));
   ASSERT_TRUE(AwaitPhases("Running", kFit));
-  ASSERT_TRUE(AwaitPhases("Placing", 10));
+  ASSERT_TRUE(AwaitPhases("Queued", 10));
   controller_->Stop();
   // A new operator on the same cluster finds nothing to do.
   const int before = cluster_.writes();

@@ -109,7 +109,7 @@ TEST(Waiting, SaysAtOnceWhatDoesNotFit) {
   s.in.job.spec.gpus.count = 4;
   s.in.all_pods = {foreign};
   Decision d = Decide(s.in, s.options);
-  EXPECT_EQ(d.status.phase, api::Phase::kPlacing);
+  EXPECT_EQ(d.status.phase, api::Phase::kQueued);
   EXPECT_THAT(d.status.reason, HasSubstr("needs 2 nodes with 2 free Simulated GPUs each; 1 of 2"));
   EXPECT_TRUE(d.actions.empty());
 }
@@ -455,7 +455,7 @@ TEST(Resize, TakesTheRoomThatItsOwnAttemptHasJustLeft) {
   s.in.other_claims = ClaimsOf(s.in.job);
   Decision d = s.Step();
   for (const Event& event : d.events) EXPECT_NE(event.reason, "NoRoom") << event.message;
-  EXPECT_EQ(s.Phase(), "Starting") << s.status().reason;
+  EXPECT_EQ(s.Phase(), "Placing") << s.status().reason;
   EXPECT_EQ(s.status().attempt, 2);
 }
 

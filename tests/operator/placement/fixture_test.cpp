@@ -30,6 +30,27 @@ YardOptions Topograph() {
   return options;
 }
 
+// Names of all fixtures: the first nine are whole and healthy.
+constexpr const char* kAll[] = {"01_a100_sxm",
+                                "02_a100_pcie",
+                                "03_h100_sxm_eks",
+                                "04_h100_pcie",
+                                "05_h200_gke",
+                                "06_rtx_4090",
+                                "07_b200_hgx",
+                                "08_gb200_tray",
+                                "09_gb200_tray_other_clique",
+                                "10_mig_single",
+                                "11_mig_mixed",
+                                "12_time_sliced",
+                                "13_mi300x",
+                                "14_one_gpu_unhealthy",
+                                "15_cordoned",
+                                "16_plugin_restarting",
+                                "17_unreachable",
+                                "18_gke_labels_only",
+                                "19_dra_only"};
+
 YardNode See(const std::string& name, const YardOptions& options = Topograph()) {
   return Yard::Build({Load(name)}, {}, {}, options).nodes().at(0);
 }
@@ -168,6 +189,60 @@ TEST(NodeFixtures, WholeGpusOfTheFirstNineAreFifty) {
     usable += See(name).usable;
   }
   EXPECT_EQ(usable, 50);
+}
+
+TEST(NodeFixtures, MemoryIsTheLabelsWhereThereIsOne) {
+  const std::map<std::string, int64_t> expected = {
+      {"01_a100_sxm", 81920},  {"02_a100_pcie", 40960}, {"03_h100_sxm_eks", 81559}, {"04_h100_pcie", 81559},
+      {"05_h200_gke", 143771}, {"06_rtx_4090", 24564},  {"07_b200_hgx", 183359},    {"08_gb200_tray", 189471}};
+  for (const auto& [name, mib] : expected) EXPECT_EQ(See(name).memory_mib, mib) << name;
+}
+
+TEST(NodeFixtures, HealthyOnesAreNotOddAndOthersSayWhatIs) {
+  for (size_t i = 0; i < std::size(kAll); ++i) {
+    const std::string name = kAll[i], oddity = See(name).oddity;
+    if (name == "14_one_gpu_unhealthy") {
+      EXPECT_EQ(oddity, "nvidia.com/gpu.count is 8, but 7 are advertised");
+    } else {
+      EXPECT_EQ(oddity, "") << name;
+    }
+  }
+}
+
+TEST(NodeFixtures, TraysOfOneRackInTwoCliquesShareADomainAndNoNvLink) {
+  const Yard yard = Yard::Build({Load("08_gb200_tray"), Load("09_gb200_tray_other_clique")}, {}, {}, {});
+  EXPECT_THAT(yard.level_names(), ElementsAre("block", "rack", "domain"));
+  EXPECT_EQ(yard.nodes()[0].path, yard.nodes()[1].path);
+  EXPECT_NE(yard.nodes()[0].clique, yard.nodes()[1].clique);
+}
+
+TEST(NodeFixtures, ATrayTakesOnlyJobsThatTolerateItsArchitecture) {
+  GangRequest tray{.job_uid = "me", .gpus = 4, .per_node = 4};
+  const Yard yard = Yard::Build({Load("08_gb200_tray")}, {}, {}, {});
+  EXPECT_FALSE(Place(yard, tray));
+  tray.constraints.tolerations = {{"kubernetes.io/arch", "Equal", "arm64", "NoSchedule", {}}};
+  EXPECT_TRUE(Place(yard, tray));
+}
+
+TEST(NodeFixtures, AQuarantinedNodeTakesNobodyWhateverIsTolerated) {
+  GangRequest request{.job_uid = "me", .gpus = 8, .per_node = 8};
+  request.constraints.tolerations = {{"", "Exists", "", "", {}}};
+  EXPECT_FALSE(Place(Yard::Build({Load("15_cordoned")}, {}, {}, {}), request));
+}
+
+TEST(NodeFixtures, AllTogetherMakeOneYard) {
+  std::vector<api::NodeSnapshot> nodes;
+  for (const char* name : kAll) nodes.push_back(Load(name));
+  const Yard yard = Yard::Build(nodes, {}, {}, {});
+  ASSERT_EQ(yard.nodes().size(), std::size(kAll));
+  // 50 of the first nine, 4 of mixed MIG, 7 of the node with a bad one, 8 each of the cordoned and the lost, 4 of GKE.
+  int64_t usable = 0, eligible = 0;
+  for (const YardNode& node : yard.nodes()) {
+    usable += node.usable;
+    if (node.Eligible()) eligible += node.usable;
+  }
+  EXPECT_EQ(usable, 81);
+  EXPECT_EQ(eligible, 58);
 }
 
 }  // namespace

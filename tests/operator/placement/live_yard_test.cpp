@@ -22,7 +22,9 @@ unsigned Seed() {
 std::string Text(const YardNode& node) {
   std::string text = node.name + " " + node.product + " " + node.clique + " used " + std::to_string(node.used) +
                      " free " + std::to_string(node.free) + " of " + std::to_string(node.usable) + " " +
-                     node.ineligible;
+                     node.ineligible + " " + node.oddity + " link " + std::to_string(static_cast<int>(node.link)) +
+                     " island " + std::to_string(node.island);
+  for (const api::Taint& taint : node.taints) text += " " + TaintText(taint);
   for (const std::string& step : node.path) text += " /" + step;
   for (const auto& [resource, amount] : node.free_resources) text += " " + resource + "=" + std::to_string(amount);
   for (const auto& [job, gpus] : node.used_by_job) text += " " + job + ":" + std::to_string(gpus);
@@ -57,17 +59,18 @@ std::string Packed(const Yard& yard) {
 
 std::string Text(const Yard& yard) {
   std::string text = "levels " + std::to_string(yard.path_levels()) + "\n";
+  for (const TopologyLevel& level : yard.levels()) text += level.name + "=" + level.key + "\n";
   for (const YardNode& node : yard.nodes()) text += Text(node) + "\n";
   return text;
 }
 
-TEST(LiveYard, EqualsTheYardBuiltFromNothingAfterAnyChanges) {
+void EqualsTheBuiltOne(const YardOptions& options) {
   const unsigned seed = Seed();
   SCOPED_TRACE("TRAINYARD_SEED=" + std::to_string(seed));
   std::mt19937 random(seed);
   const auto below = [&](int limit) { return static_cast<int>(random() % static_cast<unsigned>(limit)); };
 
-  LiveYard live(kRackOptions);
+  LiveYard live(options);
   std::map<std::string, api::NodeSnapshot> nodes;
   std::map<std::string, api::PodSnapshot> pods;
   std::map<std::string, LiveYard::UsePtr> uses;
@@ -85,6 +88,12 @@ TEST(LiveYard, EqualsTheYardBuiltFromNothingAfterAnyChanges) {
         }
         api::NodeSnapshot node = MakeNode(name, below(9), below(4) == 0 ? "" : "rack-" + std::to_string(below(3)));
         node.unschedulable = below(5) == 0;
+        if (below(4) == 0) node.taints = {{"team", std::to_string(below(2)), "NoSchedule"}};
+        if (below(4) == 0) node.labels["fabric.topograph.run/tier-0"] = "leaf-" + std::to_string(below(2));
+        if (below(4) == 0) node.labels["fabric.topograph.run/tier-1"] = "spine-" + std::to_string(below(2));
+        if (below(3) == 0) node.labels["topology.kubernetes.io/zone"] = "zone-" + std::to_string(below(2));
+        if (below(6) == 0) node.annotations["trainyard.dev/gpu-links"] = below(3) == 0 ? "0-1/" : "0-1/2-3/4-7";
+        if (below(6) == 0) node.labels["nvidia.com/gpu.memory"] = below(2) == 0 ? "many" : "80000";
         node.allocatable["cpu"] = 1000 * (1 + below(64));
         node.allocatable["pods"] = 110;
         if (below(6) == 0) node.labels["nvidia.com/gpu.clique"] = "clique." + std::to_string(below(2));
@@ -129,7 +138,7 @@ TEST(LiveYard, EqualsTheYardBuiltFromNothingAfterAnyChanges) {
         std::vector<Booking> all_claims;
         for (const auto& [job, bookings] : claims)
           all_claims.insert(all_claims.end(), bookings.begin(), bookings.end());
-        const Yard built = Yard::Build(all_nodes, all_pods, all_claims, kRackOptions);
+        const Yard built = Yard::Build(all_nodes, all_pods, all_claims, options);
         const Yard& current = live.Current();
         ASSERT_EQ(Text(current), Text(built)) << "step " << step;
         ASSERT_EQ(Packed(current), Packed(built)) << "step " << step;
@@ -138,6 +147,10 @@ TEST(LiveYard, EqualsTheYardBuiltFromNothingAfterAnyChanges) {
     }
   }
 }
+
+TEST(LiveYard, EqualsTheYardBuiltFromNothingAfterAnyChanges) { EqualsTheBuiltOne(kRackOptions); }
+
+TEST(LiveYard, EqualsTheYardBuiltFromNothingWhenItsLevelsComeAndGo) { EqualsTheBuiltOne(YardOptions()); }
 
 TEST(LiveYard, KnowsTheProductsOfTheCatalogueItIsGiven) {
   auto catalogue = sizing::Catalogue::FromYaml(

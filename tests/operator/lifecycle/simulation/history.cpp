@@ -114,7 +114,7 @@ std::string End(World& world, std::vector<OperatorModel>& operators) {
     // Refused for good, or planned for more nodes than there are (five single GPUs on four nodes).
     bool refused = s.phase == api::Phase::kPending && !s.plan;
     auto nodes = static_cast<int64_t>(world.nodes.objects().size());
-    refused = refused || (s.phase == api::Phase::kPlacing && s.plan->gpus / s.plan->per_node > nodes);
+    refused = refused || (s.phase == api::Phase::kQueued && s.plan->gpus / s.plan->per_node > nodes);
     if (!api::IsTerminal(s.phase) && s.phase != api::Phase::kSuspended && !refused) {
       return key + ": neither finished nor refused although the cluster is empty: " + s.reason;
     }

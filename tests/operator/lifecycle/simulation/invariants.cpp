@@ -101,7 +101,7 @@ std::string QuietJob(const World& world, const api::TrainingJob& job) {
   if (s.gpus != 0) return where + "status.gpus is " + std::to_string(s.gpus);
   if (s.reason.empty()) return where + "no reason";
   bool rests = api::IsTerminal(s.phase) || (s.phase == api::Phase::kSuspended && job.spec.suspend);
-  bool waits = s.phase == api::Phase::kPending || s.phase == api::Phase::kPlacing;
+  bool waits = s.phase == api::Phase::kPending || s.phase == api::Phase::kPlacing || s.phase == api::Phase::kQueued;
   if (!rests && !waits) return where + "neither runs, rests nor waits";
   if (!api::IsTerminal(s.phase) && s.placement) return where + "a claim without pods";
   return "";

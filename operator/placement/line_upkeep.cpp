@@ -1,0 +1,70 @@
+// What a formed line answers, and how it follows a gang that starts without being formed anew.
+#include <algorithm>
+#include <utility>
+
+#include "operator/placement/line.h"
+#include "operator/placement/reservation.h"
+
+namespace trainyard::placement {
+
+bool CanTakeAll(const Yard& yard, GangRequest request, const GangPlacement& placement,
+                std::map<std::string, int64_t> held) {
+  request.held = std::move(held);
+  return std::all_of(placement.nodes.begin(), placement.nodes.end(), [&](const std::string& name) {
+    const YardNode* node = yard.Find(name);
+    return node != nullptr && CanTake(yard, *node, request);
+  });
+}
+
+int64_t RunningGang::Gpus() const {
+  int64_t gpus = 0;
+  for (const Booking& booking : holds) gpus += booking.gpus;
+  return gpus;
+}
+
+const LineEntry* Line::Find(std::string_view uid) const {
+  const auto found = index.find(std::string(uid));
+  return found == index.end() ? nullptr : &entries[found->second];
+}
+
+bool Line::EndsBefore(const std::optional<Milliseconds>& estimate, const LineEntry& entry) const {
+  return estimate && entry.expected_start && formed_at + *estimate <= *entry.expected_start;
+}
+
+bool LeaveToStart(Line& line, std::string_view uid, const std::vector<Booking>& claims) {
+  const auto found = line.index.find(std::string(uid));
+  if (found == line.index.end()) return false;
+  LineEntry& entry = line.entries[found->second];
+  std::map<std::string, int64_t> claimed;
+  for (const Booking& booking : claims) claimed[booking.node] += booking.gpus;
+  if (!entry.fits || claimed != entry.reserved) return false;
+  entry.reserved.clear();
+  entry.started = true;
+  line.index.erase(found);
+  return true;
+}
+
+bool StillFits(const Yard& yard, const Line& line, const LineEntry& entry) {
+  if (!entry.fits || !entry.placement) return false;
+  std::map<std::string, int64_t> held = line.HeldFor(entry.uid);
+  return CanTakeAll(yard, *entry.asked, *entry.placement, std::move(held));
+}
+
+std::map<std::string, int64_t> Line::HeldFor(std::string_view uid) const {
+  const LineEntry* self = Find(uid);
+  const std::optional<Milliseconds> estimate = self != nullptr ? self->estimate : std::nullopt;
+  std::map<std::string, int64_t> held;
+  for (const LineEntry& entry : entries) {
+    if (&entry == self) break;
+    if (!entry.fits && EndsBefore(estimate, entry)) continue;
+    for (const auto& [node, gpus] : entry.reserved) held[node] += gpus;
+  }
+  return held;
+}
+
+const LineEntry* Line::PreemptedBy(std::string_view uid) const {
+  const auto found = stops.find(std::string(uid));
+  return found == stops.end() ? nullptr : &entries[found->second];
+}
+
+}  // namespace trainyard::placement

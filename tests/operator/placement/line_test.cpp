@@ -1,0 +1,231 @@
+#include "operator/placement/line.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/operator/placement/line_fixture.h"
+
+namespace trainyard::placement {
+namespace {
+
+using std::chrono::hours;
+using std::chrono::minutes;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::UnorderedElementsAre;
+
+std::vector<std::string> Order(const Line& line) {
+  std::vector<std::string> order;
+  for (const LineEntry& entry : line.entries) order.push_back(entry.uid);
+  return order;
+}
+
+TEST(Line, StandsByPriorityThenAgeThenUid) {
+  Scene scene(1);
+  scene.Waits("young", 8, 8);
+  scene.Waits("late", 8, 8).since = scene.now;
+  scene.Waits("urgent", 8, 8, 100).since = scene.now;
+  scene.Waits("b", 8, 8).since = scene.now - hours(200);
+  scene.Waits("a", 8, 8).since = scene.now - hours(200);
+  scene.Waits("backs-off", 8, 8, 1000).not_before = scene.now + minutes(1);
+  const Line line = scene.Form();
+  EXPECT_THAT(Order(line), ElementsAre("urgent", "a", "b", "young", "late"));
+  EXPECT_EQ(line.entries[3].position, 4);
+  EXPECT_EQ(line.until, scene.now + minutes(1));
+}
+
+TEST(Line, WhoFitsKeepsItsPlaceUntilItHasClaimed) {
+  Scene scene(2);
+  scene.Waits("first", 8, 8);
+  scene.Waits("second", 8, 8);
+  scene.Waits("third", 8, 8);
+  const Line line = scene.Form();
+  EXPECT_TRUE(line.Find("first")->fits);
+  EXPECT_TRUE(line.Find("second")->fits);
+  EXPECT_FALSE(line.Find("third")->fits);
+  EXPECT_EQ(Sum(line.HeldFor("second")), 8);
+  EXPECT_EQ(Sum(line.HeldFor("third")), 16);
+  EXPECT_NE(line.Find("first")->placement->nodes, line.Find("second")->placement->nodes);
+}
+
+TEST(Line, TheHeadKeepsWhatIsFreeAndOthersTakeTheRest) {
+  Scene scene(3);
+  scene.Runs("a", {{"n0", 8}}).expected_end = scene.now + hours(3);
+  scene.Runs("b", {{"n2", 4}}).expected_end = scene.now + hours(5);
+  scene.Waits("big", 16, 8);
+  scene.Waits("small", 2, 2);
+  scene.Waits("medium", 8, 8);
+  const Line line = scene.Form();
+  const LineEntry& big = *line.Find("big");
+  EXPECT_FALSE(big.fits);
+  EXPECT_EQ(big.expected_start, scene.now + hours(3));
+  EXPECT_THAT(big.placement->nodes, UnorderedElementsAre("n0", "n1"));
+  EXPECT_THAT(big.reserved, ElementsAre(std::pair("n1", 8)));
+  EXPECT_THAT(line.Find("small")->placement->nodes, ElementsAre("n2"));
+  EXPECT_FALSE(line.Find("medium")->fits);
+  EXPECT_EQ(WhyWaits(line, *line.Find("medium"), scene.now), "behind default/big (16 GPUs, priority 0)");
+  EXPECT_EQ(
+      WhyWaits(line, big, scene.now),
+      "held by default/a (8 GPUs, about 3 h left), default/b (4 GPUs, about 5 h left); expected to start in about "
+      "3 h");
+}
+
+TEST(Line, AGangThatEndsInTimeMayUseWhatIsReserved) {
+  Scene scene(2);
+  scene.Runs("a", {{"n0", 8}}).expected_end = scene.now + hours(3);
+  scene.Waits("big", 16, 8);
+  scene.Waits("long", 8, 8).estimate = hours(4);
+  scene.Waits("short", 8, 8).estimate = hours(2);
+  const Line line = scene.Form();
+  EXPECT_FALSE(line.Find("long")->fits);
+  EXPECT_TRUE(line.Find("short")->fits);
+  EXPECT_THAT(line.HeldFor("short"), IsEmpty());
+  EXPECT_EQ(Sum(line.HeldFor("long")), 8);
+}
+
+TEST(Line, NobodyUsesAReservationOfWhichNobodyKnowsWhenItBegins) {
+  Scene scene(2);
+  scene.Runs("a", {{"n0", 8}});
+  scene.Runs("late", {}).expected_end = scene.now - hours(1);
+  scene.Waits("big", 16, 8);
+  scene.Waits("short", 1, 1).estimate = minutes(1);
+  const Line line = scene.Form();
+  EXPECT_FALSE(line.Find("big")->expected_start);
+  EXPECT_EQ(Sum(line.Find("big")->reserved), 8);
+  EXPECT_FALSE(line.Find("short")->fits);
+}
+
+TEST(Line, EachProductHasAHeadOfItsOwn) {
+  Scene scene(1);
+  scene.Node("x", 8, "r9", "NVIDIA-A100-SXM4-80GB");
+  scene.Runs("a", {{"n0", 4}});
+  scene.Runs("b", {{"x", 4}});
+  scene.Waits("big", 8, 8);
+  scene.Waits("big-a100", 8, 8).request.products = {"A100-80GB-SXM"};
+  const Line line = scene.Form();
+  EXPECT_EQ(line.Find("big")->reserved, (std::map<std::string, int64_t>{{"n0", 4}}));
+  EXPECT_EQ(line.Find("big-a100")->reserved, (std::map<std::string, int64_t>{{"x", 4}}));
+}
+
+TEST(Line, WhatCouldNeverFitReservesNothing) {
+  Scene scene(2);
+  scene.Runs("a", {{"n0", 8}});
+  scene.Waits("huge", 24, 8);
+  scene.Waits("big", 16, 8);
+  const Line line = scene.Form();
+  EXPECT_TRUE(line.Find("huge")->never);
+  EXPECT_THAT(line.Find("huge")->reserved, IsEmpty());
+  EXPECT_EQ(WhyWaits(line, *line.Find("huge"), scene.now), "it would not fit if every job ended");
+  EXPECT_EQ(Sum(line.Find("big")->reserved), 8);
+}
+
+TEST(Line, PodsOfOthersAreCounted) {
+  Scene scene(2);
+  scene.pods.push_back(ForeignPod("n0", 3));
+  scene.Runs("a", {{"n1", 8}});
+  scene.Waits("big", 8, 8);
+  const Line line = scene.Form();
+  EXPECT_THAT(
+      WhyWaits(line, line.entries[0], scene.now),
+      testing::AllOf(HasSubstr("held by default/a (8 GPUs)"), HasSubstr("3 GPUs held by pods of no TrainingJob")));
+}
+
+TEST(Line, TheCheapestSingleVictimIsTaken) {
+  Scene scene(3);
+  scene.Runs("dear", {{"n0", 8}}).saved_at = scene.now - hours(9);
+  scene.Runs("cheap", {{"n1", 8}}).saved_at = scene.now - minutes(5);
+  scene.Runs("half", {{"n2", 4}}).saved_at = scene.now;
+  scene.Runs("other-half", {{"n2", 4}}).saved_at = scene.now;
+  scene.Waits("urgent", 8, 8, 100);
+  const Line line = scene.Form();
+  EXPECT_THAT(line.entries[0].victims, ElementsAre("cheap"));
+  EXPECT_EQ(line.PreemptedBy("cheap")->uid, "urgent");
+  EXPECT_EQ(line.PreemptedBy("dear"), nullptr);
+  EXPECT_THAT(WhyWaits(line, line.entries[0], scene.now), HasSubstr("to be stopped for it: default/cheap (8 GPUs)"));
+}
+
+TEST(Line, TheLeastImportantGoBeforeFewerOfMoreImportance) {
+  Scene scene(2);
+  scene.Runs("middle", {{"n0", 8}}, 50);
+  scene.Runs("low-1", {{"n1", 4}}, 0);
+  scene.Runs("low-2", {{"n1", 4}}, 0);
+  scene.Waits("urgent", 8, 8, 100);
+  EXPECT_THAT(scene.Form().entries[0].victims, UnorderedElementsAre("low-1", "low-2"));
+}
+
+TEST(Line, NobodyStopsWithoutNeedOrForNothing) {
+  Scene scene(2);
+  scene.Runs("equal", {{"n0", 4}}, 100);
+  scene.Runs("low", {{"n0", 4}}, 0);
+  scene.Runs("other", {{"n1", 1}}, 100);
+  scene.Waits("urgent", 8, 8, 100);
+  EXPECT_THAT(scene.Form().entries[0].victims, IsEmpty()) << "stopping `low` would not make room";
+  scene.waiting[0].request.gpus = scene.waiting[0].request.per_node = 7;
+  EXPECT_TRUE(scene.Form().entries[0].fits);
+  EXPECT_THAT(scene.Form().stops, IsEmpty());
+  scene.waiting[0].request.gpus = scene.waiting[0].request.per_node = 8;
+  scene.running[0].priority = 0;
+  EXPECT_THAT(scene.Form().entries[0].victims, UnorderedElementsAre("equal", "low"));
+  scene.waiting[0].may_preempt = false;
+  EXPECT_THAT(scene.Form().entries[0].victims, IsEmpty()) << "preemptionPolicy: Never";
+}
+
+TEST(Line, WhoStopsAlreadyIsEnough) {
+  Scene scene(2);
+  scene.Runs("stopping", {{"n0", 8}}).stopping = true;
+  scene.Runs("low", {{"n1", 8}});
+  scene.Waits("urgent", 8, 8, 100);
+  scene.Waits("next", 8, 8, 90);
+  const Line line = scene.Form();
+  EXPECT_THAT(line.entries[0].victims, IsEmpty());
+  EXPECT_THAT(line.entries[0].leaving, ElementsAre("stopping"));
+  EXPECT_THAT(WhyWaits(line, line.entries[0], scene.now),
+              HasSubstr("making room: default/stopping (8 GPUs, stopping)"));
+}
+
+TEST(Line, AGangThatWantsOneRackStopsThoseOfOneRack) {
+  Scene scene(8);
+  for (int i = 0; i < 8; ++i) {
+    scene.Runs("job-" + std::to_string(i), {{"n" + std::to_string(i), 8}}, i == 0 ? 50 : 0);
+  }
+  WaitingGang& gang = scene.Waits("urgent", 32, 8, 100);
+  gang.request.level = "rack";
+  gang.request.level_required = true;
+  EXPECT_THAT(scene.Form().entries[0].victims, UnorderedElementsAre("job-4", "job-5", "job-6", "job-7"));
+}
+
+TEST(Line, WhoFittedKeepsHisPlaceWhenTheLineIsFormedAgain) {
+  Scene scene(4);
+  scene.Waits("first", 4, 4);
+  const Line before = scene.Form();
+  const std::vector<std::string> place = before.Find("first")->placement->nodes;
+  // Another node would be the better fit now.
+  const std::string other = place[0] == "n0" ? "n1" : "n0";
+  scene.Runs("a", {{other, 4}});
+  const Yard yard = scene.Build();
+  EXPECT_EQ(FormLine(yard, scene.waiting, scene.running, scene.now, &before).Find("first")->placement->nodes, place);
+  EXPECT_EQ(FormLine(yard, scene.waiting, scene.running, scene.now).Find("first")->placement->nodes,
+            std::vector<std::string>{other});
+  // Until somebody is there.
+  scene.Runs("b", {{place[0], 8}});
+  EXPECT_NE(FormLine(scene.Build(), scene.waiting, scene.running, scene.now, &before).Find("first")->placement->nodes,
+            place);
+}
+
+TEST(Line, ThousandsThatAskForTheSameAreTriedOnce) {
+  Scene scene(500);
+  for (int i = 0; i < 500; ++i) {
+    for (int k = 0; k < 8; ++k) {
+      scene.Runs("r" + std::to_string(8 * i + k), {{"n" + std::to_string(i), 1}});
+    }
+  }
+  for (int i = 0; i < 4000; ++i) scene.Waits("w" + std::to_string(i), 1, 1);
+  const Line line = scene.Form();
+  EXPECT_EQ(line.entries.size(), 4000u);
+  EXPECT_LE(line.refused.size(), 1u);
+  EXPECT_EQ(line.heads.size(), 1u);
+}
+
+}  // namespace
+}  // namespace trainyard::placement
