@@ -17,6 +17,7 @@
 #include "operator/controller/scrape.h"
 #include "operator/controller/status_writer.h"
 #include "operator/controller/unreadable.h"
+#include "operator/controller/yard_metrics.h"
 #include "operator/runtime/event_recorder.h"
 #include "operator/runtime/task_pool.h"
 #include "operator/runtime/work_queue.h"
@@ -61,7 +62,7 @@ class Controller::Impl {
         runner_(cluster, pool_, [this](Kind kind, const json& object) { OnCreated(kind, object); }) {
     if (options_.metrics != nullptr) {
       collector_ = options_.metrics->AddCollector(
-          [this](runtime::Scrape& scrape) { Collect(caches_, queue_.Size(), made_at_, scrape); });
+          [this](runtime::Scrape& scrape) { Collect(caches_, queue_.Size(), made_at_, clock_.Now(), scrape); });
     }
   }
 
@@ -165,9 +166,11 @@ class Controller::Impl {
     input.surroundings = &view;
     Result<lifecycle::Decision> decision = Decide(*record, input, view);
     if (!decision) return Fail(decision.error());
+    const bool backfills = Backfilled(view, *record, decision->status);
     TakeInto(view, *record, input.job, decision->status);
     Result<JobPtr> written = writer_.Write(record, decision->status);
     if (!written) return Fail(written.error());
+    if (backfills) Count(metric::kBackfilled);
 
     for (const std::string& uid : decision->concerns) caches_.ConcernUid(uid);
     actions_ += decision->actions.size();
@@ -181,6 +184,11 @@ class Controller::Impl {
     });
     if (made) queue_.Add(key_text);
     return decision->requeue_after;
+  }
+
+  // Whether this decision starts the job before one ahead of it in the line.
+  static bool Backfilled(const Ledger::View& view, const JobRecord& record, const api::JobStatus& decided) {
+    return decided.placement && decided.attempt > record.job.status.attempt && Backfills(view.LastLine(), record.uid);
   }
 
   // What this decision takes, stops or waits for counts before others look, and while it is written; nobody waits for

@@ -131,22 +131,15 @@ void Ledger::BookLocked(const std::string& job_uid) {
   yard_.SetClaims(job_uid, std::move(all));
 }
 
-std::map<std::string, Ledger::Gpus> Ledger::ByProduct() {
-  std::lock_guard lock(mutex_);
-  std::map<std::string, Gpus> products;
-  for (const placement::YardNode& node : yard_.Current().nodes()) {
-    if (!node.Eligible()) continue;
-    Gpus& gpus = products[node.product];
-    gpus.used += node.used;
-    gpus.free += node.free;
-  }
-  return products;
-}
-
 const api::NodeSnapshot* Ledger::View::FindNode(const std::string& name) const {
   const auto [node, first] = nodes_.try_emplace(name);
   if (first) node->second = find_node_(name);
   return node->second.get();
+}
+
+const placement::Line& Ledger::View::LastLine() const {
+  if (!lock_) lock_ = std::unique_lock(ledger_.mutex_);
+  return ledger_.line_;
 }
 
 const placement::Yard& Ledger::View::Yard() const {

@@ -60,13 +60,6 @@ class Ledger {
   // UIDs of all that stand in the line.
   std::set<std::string> InLine();
 
-  struct Gpus {
-    int64_t used = 0;
-    int64_t free = 0;
-  };
-  // Of nodes that are fit for gangs, by product.
-  std::map<std::string, Gpus> ByProduct();
-
   class View : public lifecycle::Surroundings {
    public:
     using FindNodeFunction = std::function<NodePtr(const std::string& name)>;
@@ -78,6 +71,8 @@ class Ledger {
     const api::NodeSnapshot* FindNode(const std::string& name) const override;
     const placement::Yard& Yard() const override;
     const placement::Line& Line(const placement::WaitingGang* asking) const override;
+    // The same as it was last formed: for a decision that has asked.
+    const placement::Line& LastLine() const;
     bool MayBePreempted(const std::string&) const override { return ledger_.victims_ > 0; }
     Result<api::PriorityClass> Priority(const std::string& name) const override { return priority_(name); }
     // Counts these bookings beside the settled ones of the job, and its standing in place of the settled one, until

@@ -3,21 +3,22 @@
 #include <string>
 
 #include "operator/api/names.h"
+#include "operator/controller/yard_metrics.h"
 
 namespace trainyard::controller {
 
 namespace metric = runtime::metric;
 
-void Collect(Caches& caches, size_t queue_depth, std::chrono::steady_clock::time_point made_at,
+void Collect(Caches& caches, size_t queue_depth, std::chrono::steady_clock::time_point made_at, TimePoint now,
              runtime::Scrape& scrape) {
   scrape.Gauge(metric::kQueueDepth, {{"name", kControllerName}}, static_cast<double>(queue_depth));
   for (const auto& [phase, count] : caches.jobs().Phases()) {
     scrape.Gauge(metric::kJobs, {{"phase", std::string(api::ToString(phase))}}, static_cast<double>(count));
   }
-  const auto now = std::chrono::steady_clock::now();
+  const auto steady_now = std::chrono::steady_clock::now();
   for (const auto& [resource, stats] : caches.Stats()) {
     const bool ever = stats.last_event != std::chrono::steady_clock::time_point{};
-    const std::chrono::duration<double> age = now - (ever ? stats.last_event : made_at);
+    const std::chrono::duration<double> age = steady_now - (ever ? stats.last_event : made_at);
     scrape.Gauge(metric::kLastEventAge, {{"resource", resource}}, age.count());
     scrape.Gauge(metric::kCachedObjects, {{"resource", resource}}, static_cast<double>(stats.objects));
     scrape.Counter(metric::kWatchProblems, {{"resource", resource}}, static_cast<double>(stats.problems));
@@ -25,10 +26,9 @@ void Collect(Caches& caches, size_t queue_depth, std::chrono::steady_clock::time
       scrape.Counter(metric::kWatchRestarts, {{"resource", resource}, {"reason", reason}}, static_cast<double>(count));
     }
   }
-  for (const auto& [product, gpus] : caches.ledger().ByProduct()) {
-    scrape.Gauge(metric::kGpus, {{"product", product}, {"state", "used"}}, static_cast<double>(gpus.used));
-    scrape.Gauge(metric::kGpus, {{"product", product}, {"state", "free"}}, static_cast<double>(gpus.free));
-  }
+  const Ledger::Snapshot yard = caches.ledger().Look(now);
+  CollectYard(yard.census, yard.levels, scrape);
+  CollectQueue(yard.line, now, scrape);
 }
 
 }  // namespace trainyard::controller

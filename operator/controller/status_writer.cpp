@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "operator/api/json.h"
+#include "operator/controller/yard_metrics.h"
 
 namespace trainyard::controller {
 
@@ -46,6 +47,7 @@ Result<JobPtr> StatusWriter::Write(const JobPtr& record, const api::JobStatus& s
     return Fail(stored.error());
   }
   CountRestarts(record->job.status, status);
+  if (metrics_ != nullptr) CountChange(record->job, status, *metrics_);
   JobPtr written;
   try {
     written = std::make_shared<const JobRecord>(MakeJobRecord(*stored));

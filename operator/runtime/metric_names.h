@@ -1,13 +1,19 @@
 // Every metric of the operator, by its name as Prometheus sees it. Names that the Go world knows are kept. No label
-// ever carries the name or UID of a job: the number of series must not grow with what users do. Thread-safety:
-// constants.
+// carries the name or UID of a job, for the number of series must not grow with what users do; the one exception is
+// kQueuePosition, which has the first kQueuePositions of the queue and no more. Thread-safety: constants.
 #pragma once
 
+#include <cstddef>
+
 namespace trainyard::runtime::metric {
+
+// What a histogram measures: calls of milliseconds to a minute, or waits of seconds to a week.
+enum class Span { kCalls, kWaits };
 
 struct Name {
   const char* name;
   const char* help;
+  Span span = Span::kCalls;
 };
 
 // ---- work queue
@@ -35,11 +41,38 @@ inline constexpr Name kWatchProblems{"trainyard_watch_problems_total",
 inline constexpr Name kLeads{"leader_election_master_status", "1 while this process leads, else 0."};
 // ---- jobs
 inline constexpr Name kJobs{"trainyard_jobs", "Training jobs by phase."};
-inline constexpr Name kGpus{"trainyard_gpus", "GPUs of nodes fit for gangs, by product and state: used, free."};
 inline constexpr Name kRestarts{"trainyard_job_restarts_total", "Attempts that failed, by class of the failure."};
 inline constexpr Name kPodsCreated{"trainyard_pods_created_total", "Pods created."};
 inline constexpr Name kStatusWrites{"trainyard_status_writes_total", "Writes of a job's status."};
 inline constexpr Name kEvents{"trainyard_events_total", "Kubernetes events by result: written, failed, dropped."};
+// ---- yard
+inline constexpr Name kGpus{"trainyard_gpus",
+                            "GPUs that nodes advertise, by product and state: used, free, or unfit for new gangs."};
+inline constexpr Name kGpusStranded{"trainyard_gpus_stranded",
+                                    "Free GPUs on nodes that cannot be given as a whole, since some are in use."};
+inline constexpr Name kNodes{"trainyard_nodes", "Nodes with GPUs, by product and state: fit, unfit for new gangs."};
+inline constexpr Name kLargestGang{
+    "trainyard_largest_gang_gpus",
+    "GPUs of the largest gang of whole nodes that could start now, by product and scope: "
+    "node, nvlink, a level of the topology, any."};
+// ---- queue
+inline constexpr size_t kQueuePositions = 100;
+inline constexpr Name kQueueLength{"trainyard_queue_length", "Jobs that wait for GPUs, by product and priority."};
+inline constexpr Name kQueueGpus{"trainyard_queue_gpus", "GPUs that waiting jobs ask for, by product and priority."};
+inline constexpr Name kQueuePosition{"trainyard_queue_position",
+                                     "Place in the queue, from 1, of each of the first 100 jobs that wait."};
+inline constexpr Name kQueueOldest{"trainyard_queue_oldest_seconds", "How long the oldest waiting job has waited."};
+inline constexpr Name kReservedGpus{"trainyard_queue_reserved_gpus",
+                                    "Free GPUs that are kept for waiting jobs, by product."};
+inline constexpr Name kReservations{"trainyard_queue_reservations", "Waiting jobs for which free GPUs are kept."};
+inline constexpr Name kQueueWaitSeconds{"trainyard_queue_wait_seconds",
+                                        "From a job's creation to the claim of its first attempt, by size in GPUs.",
+                                        Span::kWaits};
+inline constexpr Name kPreemptions{"trainyard_preemptions_total", "Gangs stopped for one of higher priority."};
+inline constexpr Name kUndone{"trainyard_gangs_undone_total",
+                              "Gangs taken back because not every pod was there and bound in time."};
+inline constexpr Name kBackfilled{"trainyard_backfilled_starts_total",
+                                  "Gangs that started before one ahead of them in the queue, without delaying it."};
 // ---- process
 inline constexpr Name kResidentBytes{"process_resident_memory_bytes", "Resident memory."};
 inline constexpr Name kVirtualBytes{"process_virtual_memory_bytes", "Virtual memory."};

@@ -14,6 +14,9 @@ namespace {
 
 const prometheus::Histogram::BucketBoundaries kDurations = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25,
                                                             0.5,   1,      2.5,   5,    10,    30,   60};
+// 1 s to 7 days.
+const prometheus::Histogram::BucketBoundaries kWaits = {1,    5,     15,    60,    300,    900,   3600,
+                                                        7200, 14400, 43200, 86400, 259200, 604800};
 
 prometheus::Labels ToLabels(const MetricLabels& labels) { return {labels.begin(), labels.end()}; }
 
@@ -72,7 +75,7 @@ void Metrics::Observe(const metric::Name& name, const MetricLabels& labels, doub
   if (family == nullptr) {
     family = &prometheus::BuildHistogram().Name(name.name).Help(name.help).Register(impl_->registry);
   }
-  family->Add(ToLabels(labels), kDurations).Observe(seconds);
+  family->Add(ToLabels(labels), name.span == metric::Span::kWaits ? kWaits : kDurations).Observe(seconds);
 }
 
 Metrics::Registration Metrics::AddCollector(Collector collector) {

@@ -47,7 +47,7 @@ class Metrics {
   Metrics& operator=(const Metrics&) = delete;
 
   void Count(const metric::Name& name, const MetricLabels& labels = {}, double by = 1);
-  // Into a histogram of durations, 1 ms to 1 minute.
+  // Into a histogram of durations, whose buckets suit the span of the name.
   void Observe(const metric::Name& name, const MetricLabels& labels, double seconds);
   Registration AddCollector(Collector collector);
 

@@ -17,6 +17,7 @@
 #include "operator/kube/api_error.h"
 #include "operator/local/local_cluster.h"
 #include "operator/runtime/fenced_cluster.h"
+#include "operator/runtime/metrics.h"
 #include "trainer/contract/contract.h"
 
 namespace trainyard::controller {
@@ -86,6 +87,7 @@ class ControllerTest : public testing::Test {
     options.lifecycle.pod_termination_timeout = Milliseconds(100);
     options.lifecycle.progress_interval = Milliseconds(50);
     options.lifecycle.placement_retry = Milliseconds(2'000);
+    options.metrics = &metrics_;
     controller_ = std::make_unique<Controller>(*strict_, *progress_, clock_, options);
     const Status started = controller_->Start();
     ASSERT_TRUE(started.has_value()) << started.error().message;
@@ -174,6 +176,7 @@ class ControllerTest : public testing::Test {
   std::unique_ptr<local::LocalCluster> cluster_;
   std::unique_ptr<StrictCluster> strict_;
   std::unique_ptr<local::LocalProgressSource> progress_;
+  runtime::Metrics metrics_;
   std::unique_ptr<Controller> controller_;
 };
 
@@ -521,6 +524,27 @@ TEST_F(ControllerTest, ReportsTheProgressOfRankZero) {
                          [](const json& now) { return now.contains("status") && now["status"].contains("progress"); });
   EXPECT_EQ(job["status"]["progress"]["step"], 7);
   EXPECT_EQ(job["status"]["progress"]["loss"], 2.5);
+}
+
+TEST_F(ControllerTest, MetricsTellOfTheYardAndTheQueue) {
+  StartCluster(1, 4);
+  Create(Job("one", 2, kRunUntilStopped));
+  AwaitPhase("one", "Running");
+  Create(Job("two", 4, kRunUntilStopped));
+  AwaitPhase("two", "Queued");
+  const std::string text = metrics_.Text();
+  for (const char* line : {
+           "trainyard_gpus{product=\"Simulated\",state=\"used\"} 2\n",
+           "trainyard_gpus{product=\"Simulated\",state=\"free\"} 2\n",
+           "trainyard_gpus_stranded{product=\"Simulated\"} 2\n",
+           "trainyard_largest_gang_gpus{product=\"Simulated\",scope=\"node\"} 2\n",
+           "trainyard_queue_length{product=\"Simulated\",priority=\"0\"} 1\n",
+           "trainyard_queue_gpus{product=\"Simulated\",priority=\"0\"} 4\n",
+           "trainyard_queue_position{namespace=\"default\",name=\"two\"} 1\n",
+           "trainyard_queue_wait_seconds_count{gpus=\"2-8\"} 1\n",
+       }) {
+    EXPECT_THAT(text, testing::HasSubstr(line));
+  }
 }
 
 }  // namespace

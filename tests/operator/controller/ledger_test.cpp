@@ -181,13 +181,16 @@ TEST_F(LedgerTest, AStopThatIsDecidedCountsBeforeItIsWritten) {
 TEST_F(LedgerTest, CountsGpusByProductAndFindsNodes) {
   const auto use = std::make_shared<const placement::PodUse>(placement::PodUse{"a", "", 0, 3, {}});
   ledger_.ChangePod(nullptr, use);
-  EXPECT_EQ(ledger_.ByProduct().at("H100-SXM").used, 3);
-  EXPECT_EQ(ledger_.ByProduct().at("H100-SXM").free, 5);
+  const placement::Census census = ledger_.Look(TimePoint()).census;
+  ASSERT_EQ(census.products.size(), 1u);
+  EXPECT_EQ(census.products[0].product, "H100-SXM");
+  EXPECT_EQ(census.products[0].tally.used, 3);
+  EXPECT_EQ(census.products[0].tally.free, 5);
   Ledger::View view = View();
   EXPECT_EQ(view.FindNode("a"), node_.get());
   EXPECT_EQ(view.FindNode("b"), nullptr);
   ledger_.RemoveNode("a");
-  EXPECT_TRUE(ledger_.ByProduct().empty());
+  EXPECT_TRUE(ledger_.Look(TimePoint()).census.products.empty());
 }
 
 }  // namespace

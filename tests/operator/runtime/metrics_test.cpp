@@ -1,9 +1,12 @@
 #include "operator/runtime/metrics.h"
 
+#include <regex>
 #include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "operator/base/files.h"
 
 namespace trainyard::runtime {
 namespace {
@@ -70,6 +73,28 @@ TEST(Metrics, ManyThreadsMayCount) {
     }
   }
   EXPECT_THAT(metrics.Text(), HasSubstr("trainyard_events_total{result=\"written\"} 2000\n"));
+}
+
+TEST(Metrics, WaitsHaveBucketsOfHours) {
+  Metrics metrics;
+  metrics.Observe(metric::kQueueWaitSeconds, {{"gpus", "2-8"}}, 5000);
+  const std::string text = metrics.Text();
+  EXPECT_THAT(text, HasSubstr("trainyard_queue_wait_seconds_bucket{gpus=\"2-8\",le=\"3600\"} 0\n"));
+  EXPECT_THAT(text, HasSubstr("trainyard_queue_wait_seconds_bucket{gpus=\"2-8\",le=\"7200\"} 1\n"));
+}
+
+// Operators read docs/operations.md, not the sources.
+TEST(Metrics, EveryOneIsInTheTableOfTheDocs) {
+  const std::string docs = ReadFile(TRAINYARD_SOURCE_DIR "/docs/operations.md").value();
+  const std::string header = ReadFile(TRAINYARD_SOURCE_DIR "/operator/runtime/metric_names.h").value();
+  const std::regex name(R"re(inline constexpr Name k\w+\{\s*"(\w+)")re");
+  int count = 0;
+  for (std::sregex_iterator it(header.begin(), header.end(), name), end; it != end; ++it, ++count) {
+    const std::string metric = (*it)[1];
+    if (metric.starts_with("process_")) continue;  // one row for all
+    EXPECT_THAT(docs, HasSubstr("`" + metric + "`")) << "docs/operations.md should tell of it";
+  }
+  EXPECT_GT(count, 40);
 }
 
 }  // namespace
