@@ -35,6 +35,12 @@ std::string Age(Milliseconds age) {
   return Number(seconds / 86'400) + "d " + Number(seconds / 3600 % 24) + "h";
 }
 
+// An estimate: no seconds.
+std::string About(Milliseconds time) {
+  const int64_t minutes = std::max<int64_t>(1, time.count() / 60'000);
+  return "about " + (minutes < 60 ? Number(minutes) + "m" : Age(time));
+}
+
 std::string Summary(const TopView& view) {
   placement::Tally all;
   for (const ProductView& product : view.products) {
@@ -181,8 +187,7 @@ std::string QueueText(const TopView& view, const TopShown& shown) {
   Table table({"#", "JOB", "PRIORITY", "ASKS", "WAITS", "STARTS"});
   for (size_t i = 0; i < count; ++i) {
     const QueueView& entry = view.queue[i];
-    const std::string start =
-        entry.expected_start ? "in about " + Age(*entry.expected_start - view.now) : std::string("-");
+    const std::string start = entry.expected_start ? "in " + About(*entry.expected_start - view.now) : "-";
     table.Row({std::to_string(entry.position), entry.job, Number(entry.priority),
                Number(entry.gpus) + (entry.product.empty() ? "" : " " + entry.product), Age(view.now - entry.since),
                start});
