@@ -196,8 +196,11 @@ class Controller::Impl {
   void TakeInto(Ledger::View& view, const JobRecord& record, api::TrainingJob& job, const api::JobStatus& decided) {
     job.status = decided;
     const Ledger::Bookings claims = lifecycle::ClaimsOf(job);
-    const Ledger::Standing standing = caches_.StandingOf(record, job);
-    const bool news = claims != record.bookings || standing != caches_.StandingOf(record, record.job);
+    const Ledger::Standing before = caches_.StandingOf(record, record.job);
+    // What it gives back is free once that is written; until then it counts as the one that leaves.
+    const bool leaves = claims.empty() && !record.bookings.empty();
+    const Ledger::Standing standing = leaves ? before : caches_.StandingOf(record, job);
+    const bool news = claims != record.bookings || standing != before;
     const bool room = news && view.Reserve(record.uid, claims, standing);
     view.Release();
     if (room) caches_.ConcernWaiting();

@@ -27,6 +27,13 @@ std::optional<placement::GangPlacement> TryPlace(Context& c, const api::PlanStat
   return std::nullopt;
 }
 
+// This decision gives back what a more important job waits for. Until that is written the books still have it as the
+// job's own, and it would take it back at once.
+bool MadeRoom(const Context& c) {
+  const auto& stop = c.in.job.status.stop;
+  return c.in.job.status.placement && stop && stop->attempt == c.s.attempt && stop->reason == kStopPreempted;
+}
+
 // Every pod of every earlier attempt can do no more harm.
 bool PredecessorsGone(Context& c) {
   return std::all_of(c.mine.begin(), c.mine.end(), [&c](const auto* pod) { return c.Gone(*pod); });
@@ -109,6 +116,7 @@ std::optional<Choice> Choose(Context& c, const api::PlanStatus& wanted, const Ke
 void Claim(Context& c) {
   if (c.Live() || c.job.spec.suspend || c.job.spec.plan_only || !c.plan || c.out.refresh_pods) return;
   if (c.s.retry_after && c.in.now < *c.s.retry_after) return c.RequeueAt(*c.s.retry_after);
+  if (MadeRoom(c)) return c.Requeue(Milliseconds(1));
   if (c.s.attempt > 0 && !c.Fresh()) return;
   if (!PredecessorsGone(c)) {
     return c.SetPhase(c.s.phase, "waiting for pods of attempt " + std::to_string(c.s.attempt) + " to be gone");

@@ -107,6 +107,10 @@ void Release(Context& c) {
   c.s.ungated_at.reset();
   c.RankPods();
   c.Condition(kPlaced, false, "Stopped", "attempt " + std::to_string(c.s.attempt) + " has stopped: " + reason);
+  if (reason == kStopPreempted) {
+    c.SetPhase(api::Phase::kQueued, "attempt " + std::to_string(c.s.attempt) + " has made room, the job waits again" +
+                                        LostWork(c, c.s.attempt));
+  }
   StopForSuspend(c);
 }
 

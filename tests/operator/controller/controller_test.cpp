@@ -300,6 +300,32 @@ TEST_F(ControllerTest, AStopThatWasTooShortIsTold) {
   EXPECT_THAT(EventReasons(), testing::Contains("WorkLost"));
 }
 
+TEST_F(ControllerTest, AMoreImportantJobTakesThePlaceOfOneThatIsLess) {
+  StartCluster(1, 3);
+  const Result<json> made = cluster_->Create(Kind::kPriorityClass, {{"apiVersion", "scheduling.k8s.io/v1"},
+                                                                    {"kind", "PriorityClass"},
+                                                                    {"metadata", {{"name", "urgent"}}},
+                                                                    {"value", 1000}});
+  ASSERT_TRUE(made.has_value()) << made.error().message;
+  const std::vector<std::string> low = {"low-1", "low-2", "low-3"};
+  for (const std::string& name : low) Create(Job(name, 1, kRunUntilStopped));
+  for (const std::string& name : low) AwaitPhase(name, "Running");
+  json urgent = Job("urgent", 1, "true");
+  urgent["spec"]["priorityClassName"] = "urgent";
+  Create(urgent);
+  AwaitPhase("urgent", "Succeeded");
+  int64_t attempts = 0;
+  for (const std::string& name : low) {
+    const json job = AwaitPhase(name, "Running");  // whoever made room comes back
+    attempts += AttemptOf(job);
+    EXPECT_EQ(job["status"].value("restarts", json::object()).value("infrastructure", 0), 0);
+    EXPECT_EQ(job["status"].value("consecutiveFailures", 0), 0) << "nobody pays for making room";
+  }
+  EXPECT_EQ(attempts, 4) << "one of them, once";
+  controller_->Stop();
+  EXPECT_THAT(EventReasons(), testing::IsSupersetOf({"MakingRoom", "StoppingPreempted"}));
+}
+
 TEST_F(ControllerTest, MovesAwayFromADeadNode) {
   StartCluster(2, 1);
   Create(Job("a", 1, kRunUntilStopped));
