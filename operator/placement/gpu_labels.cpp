@@ -21,10 +21,7 @@ constexpr int64_t kMostMemoryMib = int64_t{4} << 20;  // 4 TiB
 
 void Odd(YardNode& out, const std::string& what) { out.oddity += (out.oddity.empty() ? "" : "; ") + what; }
 
-// The beginning is enough to know a value again.
-std::string Shown(std::string_view value) {
-  return "'" + api::Printable(value.substr(0, 60)) + (value.size() > 60 ? "...'" : "'");
-}
+std::string Shown(std::string_view value) { return "'" + api::Printable(value) + "'"; }
 
 std::optional<int64_t> Whole(const std::string& text) {
   int64_t value = 0;

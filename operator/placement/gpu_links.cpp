@@ -57,7 +57,7 @@ std::string IslandsText(const Islands& islands) {
 }
 
 Result<Islands> ParseIslands(std::string_view text) {
-  if (text.size() > 2000) return Bad(text.substr(0, 20), "too long");
+  if (text.size() > 2000) return Bad(text, "too long");
   Islands islands;
   std::vector<bool> seen;
   std::string problem;

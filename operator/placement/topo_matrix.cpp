@@ -1,6 +1,7 @@
 #include "operator/placement/topo_matrix.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cstddef>
 #include <map>
@@ -40,7 +41,7 @@ std::string StripEscapes(std::string_view text) {
     }
     if (i + 1 < text.size() && text[i + 1] == '[') ++i;
     while (i + 1 < text.size() && (IsDigit(text[i + 1]) || text[i + 1] == ';')) ++i;
-    if (i + 1 < text.size()) ++i;  // the letter
+    if (i + 1 < text.size() && std::isalpha(static_cast<unsigned char>(text[i + 1])) != 0) ++i;
   }
   return out;
 }
@@ -145,7 +146,7 @@ tl::unexpected<Error> NoMatrix(const std::vector<std::string_view>& lines) {
     const auto cells = Cells(line);
     if (cells.empty()) continue;
     return Bad("no matrix of nvidia-smi topo -m: no line begins with GPU0 as a header; it says '" +
-               api::Printable(line.substr(0, 200)) + "'");
+               api::Printable(line) + "'");
   }
   return Bad("empty: the output of nvidia-smi topo -m was expected");
 }

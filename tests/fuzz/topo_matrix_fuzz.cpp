@@ -11,6 +11,25 @@ using trainyard::fuzz::RequireOneLine;
 using trainyard::fuzz::RequireUtf8;
 using namespace trainyard::placement;
 
+namespace {
+
+bool IsUtf8(std::string_view text) {
+  try {
+    nlohmann::json(std::string(text)).dump();
+    return true;
+  } catch (const nlohmann::json::type_error&) {
+    return false;
+  }
+}
+
+// A file may be anything; an annotation or a flag is UTF-8, and what is said of it stands in JSON.
+void RequireGood(std::string_view text, const std::string& message) {
+  RequireOneLine(message);
+  if (IsUtf8(text)) RequireUtf8(message);
+}
+
+}  // namespace
+
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   if (const auto matrix = ParseTopoMatrix(text)) {
@@ -30,19 +49,16 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     Require(again && *again == facts.islands, "islands survive their short form");
     for (const std::string& fault : facts.faults) RequireOneLine(fault);
   } else {
-    RequireOneLine(matrix.error().message);
-    RequireUtf8(matrix.error().message);
+    RequireGood(text, matrix.error().message);
   }
   if (const auto islands = ParseIslands(text)) {
     const auto again = ParseIslands(IslandsText(*islands));
     Require(again && *again == *islands, "islands survive their short form");
   } else {
-    RequireOneLine(islands.error().message);
-    RequireUtf8(islands.error().message);
+    RequireGood(text, islands.error().message);
   }
   if (const auto topology = Topology::Parse(text); !topology) {
-    RequireOneLine(topology.error().message);
-    RequireUtf8(topology.error().message);
+    RequireGood(text, topology.error().message);
   }
   return 0;
 }

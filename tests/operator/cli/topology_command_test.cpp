@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <fstream>
+#include <iterator>
 #include <sstream>
 
 #include "operator/cli/exit_codes.h"
@@ -61,6 +63,12 @@ TEST(TopologyCommand, ExplainsBridgedPairs) {
                         "are the whole machine, linked by PCIe between islands; sizes between them cut an "
                         "island\n"));
   EXPECT_THAT(result.out, HasSubstr("kubectl annotate node ws-1 --overwrite trainyard.dev/gpu-links=0-1/2-3\n"));
+}
+
+TEST(TopologyCommand, PrintsWhatTheDocsShow) {
+  std::ifstream file(TRAINYARD_SOURCE_DIR "/docs/placement.md");
+  const std::string docs{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  EXPECT_THAT(docs, HasSubstr("```\n" + Explain({File("bridged_pairs")}).out + "```\n"));
 }
 
 TEST(TopologyCommand, ExplainsMachinesWithoutNvLinkAndMeshes) {

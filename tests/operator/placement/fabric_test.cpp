@@ -3,6 +3,9 @@
 
 #include <gmock/gmock.h>
 
+#include <fstream>
+#include <iterator>
+
 #include "operator/sizing/gpu_catalogue.h"
 #include "tests/operator/placement/yard_fixture.h"
 
@@ -125,6 +128,22 @@ TEST(FabricProfiles, EveryVariableThatIsCompiledInHasItsReason) {
   EXPECT_EQ(FabricProfiles::Default()->profiles().size(), 7u);
   for (const FabricProfile& profile : FabricProfiles::Default()->profiles()) {
     for (const FabricVariable& variable : profile.variables) EXPECT_NE(variable.reason, "") << variable.name;
+  }
+}
+
+TEST(FabricProfiles, StandInTheDocsAsTheyAre) {
+  std::ifstream file(TRAINYARD_SOURCE_DIR "/docs/placement.md");
+  const std::string docs{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  for (const FabricProfile& profile : FabricProfiles::Default()->profiles()) {
+    if (profile.name == "Common") continue;
+    const size_t row = docs.find("| `" + profile.name + "` | ");
+    ASSERT_NE(row, std::string::npos) << profile.name;
+    std::string variables;
+    for (const FabricVariable& variable : profile.variables) {
+      variables += (variables.empty() ? "`" : ", `") + variable.name + "`";
+    }
+    const std::string line = docs.substr(row, docs.find('\n', row) - row);
+    EXPECT_THAT(line, variables.empty() ? HasSubstr("| none") : HasSubstr("| " + variables + " |"));
   }
 }
 

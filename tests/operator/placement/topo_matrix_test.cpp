@@ -124,8 +124,8 @@ TEST(TopoMatrix, TheSameWithCarriageReturnsAndTheEscapeBeforeTheFirstTab) {
 }
 
 TEST(TopoMatrix, WhatTheToolSaysInsteadIsQuoted) {
-  EXPECT_THAT(ErrorOf(Text("device_lost")), HasSubstr("Unable to determine the device handle for GPU0000:3B:00.0"));
-  EXPECT_THAT(ErrorOf(Text("driver_down")), HasSubstr("NVIDIA-SMI has failed because it couldn't communicate"));
+  EXPECT_THAT(ErrorOf(Text("device_lost")), HasSubstr("it says 'Unable to determine the device handle for"));
+  EXPECT_THAT(ErrorOf(Text("driver_down")), HasSubstr("it says 'NVIDIA-SMI has failed because it couldn't"));
   EXPECT_THAT(ErrorOf(""), HasSubstr("empty"));
   EXPECT_THAT(ErrorOf(" \n\t\n"), HasSubstr("empty"));
   EXPECT_THAT(ErrorOf("GPU0\tX\tNV4\nGPU1\tNV4\tX\n"), HasSubstr("no line begins with GPU0 as a header"));

@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include <fstream>
+#include <iterator>
 #include <set>
 
 #include "operator/placement/live_yard.h"
@@ -62,6 +64,16 @@ TEST(TopologyFlag, SaysWhatIsWrong) {
   std::string many = "l0=k0";
   for (int i = 1; i < 17; ++i) many += ",l" + std::to_string(i) + "=k" + std::to_string(i);
   EXPECT_THAT(ErrorOf(many), HasSubstr("more than 16 levels"));
+}
+
+TEST(TopologyPresets, StandInTheDocsAsTheyAre) {
+  std::ifstream file(TRAINYARD_SOURCE_DIR "/docs/placement.md");
+  const std::string docs{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  for (const TopologyScheme& preset : Topology::Presets()) {
+    std::string row = "| `" + preset.name + "` | ";
+    for (const TopologyLevel& level : preset.levels) row += (&level == preset.levels.data() ? "" : ", ") + level.name;
+    EXPECT_THAT(docs, HasSubstr(row + " | `"));
+  }
 }
 
 TEST(TopologyPresets, NameEachLevelAndLabelOnce) {
