@@ -147,6 +147,22 @@ TEST(FabricProfiles, StandInTheDocsAsTheyAre) {
   }
 }
 
+TEST(FabricProfiles, TheFileOfTheDocsReads) {
+  std::ifstream file(TRAINYARD_SOURCE_DIR "/docs/placement.md");
+  const std::string docs{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  const size_t begin = docs.find("```yaml\nprofiles:");
+  ASSERT_NE(begin, std::string::npos);
+  const size_t end = docs.find("```", begin + 3);
+  const FabricProfiles profiles = Read(docs.substr(begin + 8, end - begin - 8));
+  for (const FabricVariable& variable : profiles.Find("InfiniBand")->variables) {
+    EXPECT_NE(variable.name, "NCCL_CROSS_NIC");
+    if (variable.name == "NCCL_IB_GID_INDEX") {
+      EXPECT_EQ(variable.value, "3");
+    }
+  }
+  EXPECT_EQ(profiles.Find("InfiniBand")->variables.size(), 3u);
+}
+
 TEST(FabricProfiles, ReplaceForgetsWhatIsCompiledIn) {
   const FabricProfiles none = Read("{replace: true, profiles: []}");
   ASSERT_NE(none.Find("Common"), nullptr);
