@@ -1,5 +1,5 @@
 // Every output that docs/examples/placement.md shows is what the programs make of the cluster of scenes.h: a block that
-// opens with "$ trainyard top ..." holds exactly what the command prints, one that opens with "$ kubectl get
+// opens with "$ trainyard top..." holds exactly what the command prints, one that opens with "$ kubectl get
 // trainingjob NAME ..." what the operator decides on the job of that name, whose YAML stands in the same file.
 // UPDATE_GOLDEN=1 writes the blocks anew.
 #include <gmock/gmock.h>
@@ -18,12 +18,14 @@
 #include "operator/cli/exit_codes.h"
 #include "operator/cli/top/read_cluster.h"
 #include "operator/cli/top/top_command.h"
+#include "operator/cli/topology_command.h"
 #include "operator/lifecycle/lifecycle.h"
 #include "tests/operator/cli/top/scenes.h"
 
 namespace trainyard::cli {
 namespace {
 
+const std::string kTopology = "$ trainyard topology ";
 const std::string kTop = "$ trainyard top";
 const std::string kReason = "$ kubectl get trainingjob ";
 constexpr const char* kDocument = TRAINYARD_SOURCE_DIR "/docs/examples/placement.md";
@@ -39,6 +41,17 @@ std::string TopOf(const std::string& arguments) {
                                  }});
   app.parse("top " + arguments);
   EXPECT_EQ(exit_code, kExitOk) << err.str();
+  return out.str();
+}
+
+// `file` is a path in the repository.
+std::string TopologyOf(const std::string& file) {
+  int exit_code = -1;
+  std::ostringstream out, err;
+  CLI::App app("trainyard");
+  AddTopologyCommand(app, exit_code, out, err);
+  app.parse("topology " TRAINYARD_SOURCE_DIR "/" + file);
+  EXPECT_EQ(err.str(), "");
   return out.str();
 }
 
@@ -122,7 +135,9 @@ std::string Regenerated(const std::string& text, std::vector<std::string>& comma
     if (!inside || !line.starts_with("$ ")) continue;
     commands.push_back(line);
     skipping = true;
-    if (line.starts_with(kTop)) {
+    if (line.starts_with(kTopology)) {
+      out += TopologyOf(line.substr(kTopology.size()));
+    } else if (line.starts_with(kTop)) {
       out += TopOf(line.substr(kTop.size()));
     } else if (line.starts_with(kReason)) {
       out += ReasonOf(line.substr(kReason.size(), line.find(' ', kReason.size()) - kReason.size()), jobs);
