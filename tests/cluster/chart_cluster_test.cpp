@@ -344,20 +344,25 @@ TEST_F(ChartOnCluster, ApiServerAndOperatorAcceptWhatEveryValuesFileRenders) {
                                "--api-versions", "monitoring.coreos.com/v1"});
     ASSERT_EQ(rendered.code, 0) << rendered.err;
     json list = {{"apiVersion", "v1"}, {"kind", "List"}, {"items", json::array()}};
-    const std::filesystem::path catalogue = std::filesystem::path(plane_->dir()) / "catalogue.yaml";
+    const std::filesystem::path mounted = plane_->dir();
     for (const json& document : Documents(rendered.out)) {
       if (document["kind"] == "ServiceMonitor") continue;  // a kind of the Prometheus operator's
       list["items"].push_back(document);
-      // Where the pod would have it mounted.
+      // In place of where the pod would have them mounted.
       if (document["kind"] == "ConfigMap") {
-        std::ofstream(catalogue) << document.at("data").at("catalogue.yaml").get<std::string>();
+        for (const auto& [file, text] : document.at("data").items()) {
+          std::ofstream(mounted / file) << text.get<std::string>();
+        }
       }
       if (document["kind"] != "Deployment") continue;
       // No kubeconfig there: 1, "cannot start". Flags that it does not know would be 2.
       std::vector<std::string> argv = {TRAINYARD_BIN_DIR "/trainyard-operator", "--kubeconfig=/nowhere"};
       for (const json& flag : document.at("/spec/template/spec/containers/0/args"_json_pointer)) {
-        const bool is_catalogue = flag.get<std::string>().starts_with("--catalogue=");
-        argv.push_back(is_catalogue ? "--catalogue=" + catalogue.string() : flag.get<std::string>());
+        std::string text = flag.get<std::string>();
+        if (const size_t at = text.find("=/etc/trainyard/"); at != std::string::npos) {
+          text = text.substr(0, at + 1) + (mounted / text.substr(text.rfind('/') + 1)).string();
+        }
+        argv.push_back(std::move(text));
       }
       const Ran ran = RunProgram(argv);
       EXPECT_EQ(ran.code, 1) << path << ": " << ran.out << ran.err;
@@ -455,7 +460,7 @@ TEST_F(ChartOnCluster, UpgradeAndRollbackLeaveARunningJobAlone) {
     ASSERT_TRUE(process);
     // A job of its own shows that the new operator is at work.
     Apply(ns, marker, kOwnProgram);
-    ASSERT_TRUE(Await([&] { return State(ns, marker).starts_with("Placing/"); })) << State(ns, marker);
+    ASSERT_TRUE(Await([&] { return State(ns, marker).starts_with("Queued/"); })) << State(ns, marker);
     EXPECT_EQ(State(ns, "job"), "Running/1");
     EXPECT_EQ(uids(), before) << "the same pods as before";
   };
