@@ -81,6 +81,8 @@ void Take(const json& event, std::vector<Placed>* all) {
   if (write.verb == "deletecollection") {
     write.verb = "delete";
     placed.early = true;
+    // They were listed at this version, and deleted after it.
+    if (const int64_t listed = RevisionOf(answer); listed > 0) placed.place = {listed, 1};
     for (const json& item : answer.value("items", json::array())) {
       Placed one = placed;
       one.write.object = item;

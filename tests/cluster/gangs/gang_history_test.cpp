@@ -241,6 +241,19 @@ TEST(GangHistory, ACollectionDeletedByForceIsGone) {
   EXPECT_THAT(log.Breaches(), IsEmpty());
 }
 
+// The answer to a collection says at which version its objects were listed: what was before is no sign of life.
+TEST(GangHistory, ACollectionStandsWhereItWasListed) {
+  Log log = TwoNodes();
+  const json bound = log.Phase(log.Create(log.Pod("x", 0, "a")), "Running", "a");
+  log.Delete(bound, "kube-controller-manager", 30);
+  log.Write(kOperator, "deletecollection", "pods", "", "default", "", {{"kind", "PodList"}, {"items", {bound}}});
+  json& collection = log.lines.back();
+  collection["requestObject"] = {{"gracePeriodSeconds", 0}};
+  collection["requestReceivedTimestamp"] = log.lines.front()["requestReceivedTimestamp"];
+  log.Create(log.Pod("y", 0, "a"));
+  EXPECT_THAT(log.Breaches(), IsEmpty());
+}
+
 TEST(GangHistory, AGangThatStaysPartlyStartedIsABreach) {
   Log log = TwoNodes();
   const json first = log.Create(log.Pod("x", 0, "a")), second = log.Create(log.Pod("x", 1, "b"));
