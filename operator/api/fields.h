@@ -267,6 +267,7 @@ template <typename A, Of<StopStatus> V>
 void Fields(A& a, V& v) {
   a("reason", v.reason);
   a("attempt", v.attempt);
+  a.PreciseTime("since", v.since);
 }
 
 template <typename A, Of<Restarts> V>
@@ -324,6 +325,7 @@ void Fields(A& a, V& v) {
   a("attempt", v.attempt);
   a("started", v.started);
   a("stop", v.stop);
+  a("undoneGeneration", v.undone_generation);
   a("restarts", v.restarts);
   a("consecutiveFailures", v.consecutive_failures);
   a.PreciseTime("retryAfter", v.retry_after);

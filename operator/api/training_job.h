@@ -297,6 +297,7 @@ struct TrainerStatus {
 struct StopStatus {
   std::string reason;  // Resize, Suspend, Deleted, Failed, Undo, Preempted
   int64_t attempt = 0;
+  std::optional<TimePoint> since;  // absent: written by an older operator
 };
 
 struct Restarts {
@@ -352,6 +353,8 @@ struct JobStatus {
   int64_t attempt = 0;                   // 0: none claimed yet
   bool started = false;                  // this attempt's pods may be un-gated (written before the first gate goes)
   std::optional<StopStatus> stop;
+  // Generation of the spec whose last attempt ended before it ran; 0: none. Such a job stops nobody for itself.
+  int64_t undone_generation = 0;
   Restarts restarts;
   int64_t consecutive_failures = 0;        // for back-off; reset after a healthy period
   std::optional<TimePoint> retry_after;    // no new attempt before

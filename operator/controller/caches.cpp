@@ -197,7 +197,7 @@ void Caches::OnPriorityClasses() {
 Ledger::Standing Caches::StandingOf(const JobRecord& record, const api::TrainingJob& job) const {
   if (!record.problem.empty() || !record.status_problem.empty()) return {};
   const api::PriorityClass priority = Priority(job.spec.priority_class_name).value_or(api::PriorityClass());
-  return {lifecycle::WaitingOf(job, options_, priority), lifecycle::RunningOf(job, priority)};
+  return {lifecycle::WaitingOf(job, options_, priority), lifecycle::RunningOf(job, options_, priority)};
 }
 
 std::vector<ObjectKey> Caches::Called(TimePoint now) {
@@ -241,19 +241,23 @@ void Caches::EndWrite(const JobRecord& base, const JobPtr& written) {
   } else {
     overlay_.Drop(base.key);
   }
-  // What was reserved for a write that was refused is free again.
-  if (Settle(base) && !written) ConcernWaiting();
+  Settle(base);
 }
 
 void Caches::EndDecision(const JobRecord& base) { Settle(base); }
 
-bool Caches::Settle(const JobRecord& base) {
-  std::lock_guard lock(following_);
-  const JobPtr now = Job(base.key);
-  const bool same = now && now->uid == base.uid;
-  job_index_.Set(base.key, now);
-  return ledger_.Settle(base.uid, same ? now->bookings : Ledger::Bookings(),
-                        same ? StandingOf(*now, now->job) : Ledger::Standing());
+void Caches::Settle(const JobRecord& base) {
+  bool room = false;
+  {
+    std::lock_guard lock(following_);
+    const JobPtr now = Job(base.key);
+    const bool same = now && now->uid == base.uid;
+    job_index_.Set(base.key, now);
+    room = ledger_.Settle(base.uid, same ? now->bookings : Ledger::Bookings(),
+                          same ? StandingOf(*now, now->job) : Ledger::Standing());
+  }
+  // What was reserved for a write that was refused is free again, and so is what the job has given back.
+  if (room) ConcernWaiting();
 }
 
 void Caches::Follow(const ObjectKey& key) {
@@ -273,8 +277,6 @@ void Caches::OnJob(const ObjectKey& key, const JobPtr& old, const JobPtr& now) {
   const bool gone = old && (!now || now->uid != old->uid);
   if (gone && ledger_.SetJob(old->uid, {}, {})) ConcernWaiting();
   concern_.job(cluster::ToString(key));
-  const bool released = old && !old->bookings.empty() && (!now || now->bookings.size() < old->bookings.size());
-  if (released) ConcernWaiting();
 }
 
 void Caches::OnPod(const PodPtr& old, const PodPtr& now) {

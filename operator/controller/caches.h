@@ -75,8 +75,7 @@ class Caches {
   void Follow(const cluster::ObjectKey& key);
   void OnPriorityClasses();
   Result<api::PriorityClass> Priority(const std::string& name) const;
-  // Whether the ledger had a reservation.
-  bool Settle(const JobRecord& base);
+  void Settle(const JobRecord& base);
   void Report(const char* what, const cluster::ObjectKey& key, const Error& error);
 
   const lifecycle::Options& options_;

@@ -1,6 +1,7 @@
 #include "operator/controller/ledger.h"
 
 #include <algorithm>
+#include <chrono>
 #include <tuple>
 
 namespace trainyard::controller {
@@ -12,6 +13,36 @@ constexpr size_t kFirstFew = 16;
 
 bool Frees(const Ledger::UsePtr& old, const Ledger::UsePtr& now) {
   return old && (!now || now->node != old->node || now->gpus < old->gpus || now->requests != old->requests);
+}
+
+std::map<std::string, int64_t> ByNode(const Ledger::Bookings& bookings) {
+  std::map<std::string, int64_t> gpus;
+  for (const placement::Booking& booking : bookings) gpus[booking.node] += booking.gpus;
+  return gpus;
+}
+
+bool Frees(const Ledger::Bookings& before, const Ledger::Bookings& now) {
+  auto left = ByNode(now);
+  const auto was = ByNode(before);
+  return std::any_of(was.begin(), was.end(), [&left](const auto& held) { return left[held.first] < held.second; });
+}
+
+// Running jobs say anew with each step when they will end, and with each checkpoint what they would lose. The line that
+// counts on the end is not formed anew for a little of the time that is left.
+bool Alike(const Ledger::Standing& counted, const Ledger::Standing& now, TimePoint formed_at) {
+  constexpr Milliseconds kLittle{60'000};
+  constexpr int kPartOfTheRest = 10;
+  if (!counted.running || !now.running || counted.waiting || now.waiting) return counted == now;
+  Ledger::Standing moved = counted;
+  moved.running->saved_at = now.running->saved_at;
+  if (moved.running->expected_end && now.running->expected_end && !now.running->stopping) {
+    const TimePoint end = *moved.running->expected_end;
+    const auto shift =
+        end > *now.running->expected_end ? end - *now.running->expected_end : *now.running->expected_end - end;
+    const auto rest = (end - formed_at) / kPartOfTheRest;
+    if (shift <= std::max<TimePoint::duration>(kLittle, rest)) moved.running->expected_end = now.running->expected_end;
+  }
+  return moved == now;
 }
 
 }  // namespace
@@ -38,27 +69,30 @@ void Ledger::ChangePod(const UsePtr& old, const UsePtr& now) {
 
 bool Ledger::SetJob(const std::string& job_uid, const Bookings& claims, const Standing& standing) {
   std::lock_guard lock(mutex_);
-  if (SettleLocked(job_uid, claims)) BookLocked(job_uid);
+  const Bookings before = BookingsOf(job_uid);
+  SettleLocked(job_uid, claims);
+  const bool frees = BookLocked(job_uid, before);
   stands_[job_uid] = standing;
-  return StandLocked(job_uid);
+  return StandLocked(job_uid) || frees;
 }
 
 bool Ledger::Settle(const std::string& job_uid, const Bookings& claims, const Standing& standing) {
   std::lock_guard lock(mutex_);
-  const bool reserved = reserved_.erase(job_uid) > 0;
-  if (SettleLocked(job_uid, claims) || reserved) BookLocked(job_uid);
+  const Bookings before = BookingsOf(job_uid);
+  reserved_.erase(job_uid);
+  SettleLocked(job_uid, claims);
+  const bool frees = BookLocked(job_uid, before);
   pending_.erase(job_uid);
   stands_[job_uid] = standing;
-  StandLocked(job_uid);
-  return reserved;
+  return StandLocked(job_uid) || frees;
 }
 
-bool Ledger::SettleLocked(const std::string& job_uid, const Bookings& claims) {
-  if (claims.empty()) return settled_.erase(job_uid) > 0;
-  Bookings& settled = settled_[job_uid];
-  if (settled == claims) return false;
-  settled = claims;
-  return true;
+void Ledger::SettleLocked(const std::string& job_uid, const Bookings& claims) {
+  if (claims.empty()) {
+    settled_.erase(job_uid);
+  } else {
+    settled_[job_uid] = claims;
+  }
 }
 
 bool Ledger::StandLocked(const std::string& job_uid) {
@@ -73,7 +107,7 @@ bool Ledger::StandLocked(const std::string& job_uid) {
   if (stands != stands_.end() && stands->second == Standing()) stands_.erase(stands);
   const auto before = counted_.find(job_uid);
   const Standing old = before == counted_.end() ? Standing() : before->second;
-  if (now == old) return false;
+  if (Alike(old, now, line_.formed_at)) return false;
   if (now == Standing()) {
     counted_.erase(before);
   } else {
@@ -81,7 +115,12 @@ bool Ledger::StandLocked(const std::string& job_uid) {
   }
   if (stale_) return old.waiting.has_value() && !now.waiting;
   if (old == Standing() && now.waiting) {
-    stale_ = !placement::JoinAtEnd(line_, *now.waiting);
+    stale_ = !placement::JoinAtEnd(yard_.Current(), line_, *now.waiting);
+    return false;
+  }
+  const bool runs_on = old.running && now.running && old.running->holds == now.running->holds;
+  if (runs_on && placement::StopAsDue(line_, *now.running)) {
+    victims_ = line_.stops.size();
     return false;
   }
   const bool starts = old.waiting && now.running && placement::LeaveToStart(line_, job_uid, now.running->holds);
@@ -114,7 +153,7 @@ const placement::Line& Ledger::LineLocked(TimePoint now, const std::string& aski
   return line_;
 }
 
-void Ledger::BookLocked(const std::string& job_uid) {
+Ledger::Bookings Ledger::BookingsOf(const std::string& job_uid) const {
   // The same booking may be in both; one of each attempt and node counts, the larger.
   std::map<std::tuple<int64_t, std::string>, placement::Booking> merged;
   for (const auto* books : {&settled_, &reserved_}) {
@@ -128,7 +167,16 @@ void Ledger::BookLocked(const std::string& job_uid) {
   Bookings all;
   all.reserve(merged.size());
   for (auto& [key, booking] : merged) all.push_back(std::move(booking));
-  yard_.SetClaims(job_uid, std::move(all));
+  return all;
+}
+
+bool Ledger::BookLocked(const std::string& job_uid, const Bookings& before) {
+  Bookings now = BookingsOf(job_uid);
+  if (now == before) return false;
+  const bool frees = Frees(before, now);
+  yard_.SetClaims(job_uid, std::move(now));
+  if (frees) stale_ = true;
+  return frees;
 }
 
 const api::NodeSnapshot* Ledger::View::FindNode(const std::string& name) const {
@@ -167,8 +215,9 @@ bool Ledger::View::Reserve(const std::string& job_uid, const Bookings& claims, c
   if (!lock_) lock_ = std::unique_lock(ledger_.mutex_);
   const auto settled = ledger_.settled_.find(job_uid);
   if (claims != (settled == ledger_.settled_.end() ? Bookings() : settled->second)) {
+    const Bookings before = ledger_.BookingsOf(job_uid);
     ledger_.reserved_[job_uid] = claims;
-    ledger_.BookLocked(job_uid);
+    ledger_.BookLocked(job_uid, before);
   }
   if (asked_ == job_uid) asked_.clear();
   ledger_.pending_[job_uid] = standing;

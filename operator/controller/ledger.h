@@ -45,7 +45,7 @@ class Ledger {
   void ChangePod(const UsePtr& old, const UsePtr& now);
   // What the newest known version of the job books, and where it stands. True: others who wait may have more now.
   bool SetJob(const std::string& job_uid, const Bookings& claims, const Standing& standing);
-  // The write that a reservation waited for has ended, and the job books this now. True: there was a reservation.
+  // The write that a reservation waited for has ended, and the job books this now. True: others who wait may have more.
   bool Settle(const std::string& job_uid, const Bookings& claims, const Standing& standing);
 
   struct Snapshot {
@@ -92,8 +92,10 @@ class Ledger {
   };
 
  private:
-  bool SettleLocked(const std::string& job_uid, const Bookings& claims);  // false: nothing has changed
-  void BookLocked(const std::string& job_uid);
+  void SettleLocked(const std::string& job_uid, const Bookings& claims);
+  Bookings BookingsOf(const std::string& job_uid) const;  // settled and reserved
+  // Tells the yard what the job books; `before` is what it booked. True: some of that is free now.
+  bool BookLocked(const std::string& job_uid, const Bookings& before);
   bool StandLocked(const std::string& job_uid);  // true: a waiting gang left the line without starting where it was due
   const placement::Line& LineLocked(TimePoint now, const std::string& asking);
 

@@ -196,7 +196,8 @@ void EndAttempt(Context& c, const RankFailure& cause, int64_t failed_ranks) {
   if (failed_ranks > 1) message += " (" + std::to_string(failed_ranks - 1) + " more failed with it)";
   CountFailure(c);
   if (cause.blames_node) BlameNode(c, cause.node);
-  c.s.stop = api::StopStatus{kStopFailed, c.s.attempt};
+  c.s.stop = api::StopStatus{kStopFailed, c.s.attempt, c.in.now};
+  if (!ConditionIs(c.s, kReady, "True")) c.s.undone_generation = c.job.meta.generation;
   c.Condition(kReady, false, cause.failure_class, message);
   std::string paid = "restart at no cost";
   bool user = cause.budget == Budget::kUser;

@@ -105,7 +105,7 @@ struct Options {
   Milliseconds penalty_period{600'000};          // what a node is blamed for is halved in this time
   Milliseconds grow_after{300'000};              // an elastic job runs this long before it grows back
   Milliseconds progress_interval{30'000};        // progress is copied to status no more often than this
-  Milliseconds placement_retry{30'000};          // fallback look at a job that waits for room
+  Milliseconds placement_retry{30'000};          // fallback look at a job that waits for room; the first of the line
   Milliseconds reason_interval{30'000};          // the reason of one that waits changes no more often than this
   Backoff backoff;                               // between attempts
 };
@@ -146,7 +146,8 @@ std::vector<placement::Booking> ClaimsOf(const api::TrainingJob& job);
 std::optional<placement::WaitingGang> WaitingOf(const api::TrainingJob& job, const Options& options,
                                                 const api::PriorityClass& priority);
 // What others that wait must know of its live attempt; nullopt: it has none.
-std::optional<placement::RunningGang> RunningOf(const api::TrainingJob& job, const api::PriorityClass& priority);
+std::optional<placement::RunningGang> RunningOf(const api::TrainingJob& job, const Options& options,
+                                                const api::PriorityClass& priority);
 
 // The class called `name` among `known`, as Surroundings::Priority has it.
 Result<api::PriorityClass> FindPriority(const std::vector<api::PriorityClass>& known, const std::string& name);

@@ -8,6 +8,7 @@
 #include "operator/lifecycle/context.h"
 #include "operator/lifecycle/penalties.h"
 #include "operator/lifecycle/pod_builder.h"
+#include "operator/lifecycle/pod_spec.h"
 
 namespace trainyard::lifecycle {
 namespace {
@@ -69,7 +70,8 @@ std::optional<placement::WaitingGang> WaitingOf(const api::TrainingJob& job, con
   gang.uid = job.meta.uid;
   gang.name = job.meta.ns + "/" + job.meta.name;
   gang.priority = priority.value;
-  gang.may_preempt = priority.preempts;
+  // What it stopped others for did not come up: it shall not stop them again for the same.
+  gang.may_preempt = priority.preempts && s.undone_generation != job.meta.generation;
   gang.elastic = job.spec.gpus.min_count > 0;
   gang.since = job.meta.creation_time.value_or(TimePoint());
   gang.not_before = s.retry_after.value_or(TimePoint());
@@ -78,7 +80,8 @@ std::optional<placement::WaitingGang> WaitingOf(const api::TrainingJob& job, con
   return gang;
 }
 
-std::optional<placement::RunningGang> RunningOf(const api::TrainingJob& job, const api::PriorityClass& priority) {
+std::optional<placement::RunningGang> RunningOf(const api::TrainingJob& job, const Options& options,
+                                                const api::PriorityClass& priority) {
   const api::JobStatus& s = job.status;
   placement::RunningGang gang;
   gang.holds = ClaimsOf(job);
@@ -94,6 +97,11 @@ std::optional<placement::RunningGang> RunningOf(const api::TrainingJob& job, con
   const std::optional<Milliseconds> left = s.plan ? TimeLeft(job, *s.plan) : std::nullopt;
   if (left) gang.expected_end = std::max(s.progress_time.value_or(gang.placed_at), gang.placed_at) + *left;
   gang.stopping = s.stop && s.stop->attempt == s.attempt && LeavesForOthers(*s.stop);
+  if (gang.stopping) {
+    gang.expected_end.reset();
+    const auto grace = std::chrono::seconds(GraceSeconds(job));
+    if (s.stop->since) gang.expected_end = *s.stop->since + grace + options.pod_termination_timeout;
+  }
   // One that stops to be resized or after a failure comes back for its GPUs, and is told then.
   gang.preemptible = job.spec.IsOurs() && !job.meta.deletion_time && (!s.stop || s.stop->attempt != s.attempt);
   return gang;

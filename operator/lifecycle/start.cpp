@@ -37,9 +37,6 @@ std::string Obstacle(Context& c) {
     if (!node->Eligible()) return "node " + placed.node + ": " + node->ineligible;
     const std::string barred = placement::WhyBarred(*node, c.job.spec.pod_template.nodes);
     if (!barred.empty()) return "node " + placed.node + ": " + barred;
-    if (const std::string barred = placement::WhyBarred(*node, c.job.spec.pod_template.nodes); !barred.empty()) {
-      return "node " + placed.node + ": " + barred;
-    }
     if (node->used > node->usable) {
       return "node " + placed.node + " is booked for " + Plural(node->used, "GPU") + " and has " +
              std::to_string(node->usable);
@@ -124,6 +121,7 @@ void ReportRunning(Context& c) {
     return c.SetPhase(api::Phase::kStarting, attempt + ": waiting for " + WaitingFor(c));
   }
   if (!c.s.start_time) c.s.start_time = c.in.now;
+  c.s.undone_generation = 0;
   ForgetLostWork(c);
   std::string what = Plural(TotalGpus(*c.s.placement), "GPU") + " on " + c.s.placement->domain;
   if (c.Condition(kReady, true, "Running", attempt + " runs on " + what)) {

@@ -26,7 +26,7 @@ int64_t NotGone(Context& c) {
 
 void Stop(Context& c, const char* reason, const std::string& why) {
   std::string attempt = "attempt " + std::to_string(c.s.attempt);
-  c.s.stop = api::StopStatus{reason, c.s.attempt};
+  c.s.stop = api::StopStatus{reason, c.s.attempt, c.in.now};
   c.Condition(kReady, false, "Stopping", attempt + " is being stopped: " + why);
   if (reason == std::string(kStopUndo)) {
     c.Condition(kPlaced, false, "Undone", why);
@@ -40,6 +40,7 @@ void Stop(Context& c, const char* reason, const std::string& why) {
 }
 
 void Undo(Context& c, const std::string& why, const std::vector<size_t>& held_up) {
+  c.s.undone_generation = c.job.meta.generation;
   CountFailure(c);
   for (size_t rank : held_up) BlameNode(c, c.s.placement->nodes[rank].node);
   Stop(c, kStopUndo, why);

@@ -4,6 +4,7 @@
 #include <tuple>
 #include <utility>
 
+#include "operator/placement/line_rules.h"
 #include "operator/placement/reservation.h"
 
 namespace trainyard::placement {
@@ -16,64 +17,8 @@ constexpr size_t kNamedHolders = 3;
 
 using GpusByNode = std::map<std::string, int64_t>;
 
-bool Before(const WaitingGang* a, const WaitingGang* b) {
-  return std::tuple(-a->priority, a->since, std::string_view(a->uid)) <
-         std::tuple(-b->priority, b->since, std::string_view(b->uid));
-}
-
 void Add(GpusByNode& sum, const GpusByNode& more) {
   for (const auto& [node, gpus] : more) sum[node] += gpus;
-}
-
-LineEntry& Enter(Line& line, const WaitingGang& gang) {
-  LineEntry& entry = line.entries.emplace_back();
-  entry.uid = gang.uid;
-  entry.name = gang.name;
-  entry.priority = gang.priority;
-  entry.gpus = gang.request.gpus;
-  entry.per_node = gang.request.per_node;
-  entry.products = gang.request.products;
-  entry.since = gang.since;
-  entry.estimate = gang.estimate;
-  entry.elastic = gang.elastic;
-  entry.position = static_cast<int64_t>(line.entries.size());
-  line.index[gang.uid] = line.entries.size() - 1;
-  return entry;
-}
-
-// If there is so little left that nobody needs to look where. What a job that has run before holds counts as free for
-// itself, so that it must look.
-bool Hopeless(const Line& line, const GangRequest& request) {
-  if (!request.job_uid.empty() || request.products.empty()) return false;
-  int64_t free = 0;
-  for (const std::string& product : request.products) {
-    const auto found = line.free.find(product);
-    if (found == line.free.end()) return false;  // not counted, or another spelling
-    free += found->second;
-  }
-  return free < request.gpus;
-}
-
-// Whether somebody who asks for the same and may use no less was tried already. Both lists of heads ascend.
-bool Refused(const Line& line, const GangRequest& request, const std::vector<size_t>& heads) {
-  if (!request.job_uid.empty()) return false;
-  return std::any_of(line.refused.begin(), line.refused.end(), [&](const Line::Refused& refused) {
-    return refused.request.gpus == request.gpus && refused.request == request &&
-           std::includes(heads.begin(), heads.end(), refused.heads.begin(), refused.heads.end());
-  });
-}
-
-// The first that waits for one of its products, among `heads`; none: it is the first itself.
-std::optional<size_t> HeadOf(const Line& line, const std::vector<size_t>& heads, const GangRequest& request) {
-  for (const size_t head : heads) {
-    const std::vector<std::string>& theirs = line.entries[head].products;
-    const bool same = theirs.empty() || request.products.empty() ||
-                      std::any_of(theirs.begin(), theirs.end(), [&](const std::string& product) {
-                        return std::count(request.products.begin(), request.products.end(), product) > 0;
-                      });
-    if (same) return head;
-  }
-  return std::nullopt;
 }
 
 class Former {
@@ -106,15 +51,6 @@ class Former {
     if (when > line_.formed_at && (!line_.until || when < *line_.until)) line_.until = when;
   }
 
-  // Those ahead whose reservation it must respect.
-  std::vector<size_t> InTheWay(const WaitingGang& gang) const {
-    std::vector<size_t> heads;
-    for (const size_t head : line_.heads) {
-      if (!line_.EndsBefore(gang.estimate, line_.entries[head])) heads.push_back(head);
-    }
-    return heads;
-  }
-
   GangRequest Beside(const WaitingGang& gang, const std::vector<size_t>& heads) const {
     GangRequest request = gang.request;
     request.held = going_;
@@ -140,10 +76,12 @@ class Former {
 
   bool Start(const WaitingGang& gang, LineEntry& entry) {
     if (Hopeless(line_, gang.request)) return false;
-    const std::vector<size_t> heads = InTheWay(gang);
+    const std::vector<size_t> heads = InTheWay(line_, gang);
     auto placed = Kept(gang, heads);
     if (!placed) {
-      if (tries_ >= kMaxTries || Refused(line_, gang.request, heads)) return false;
+      if (Refused(line_, gang.request, heads)) return false;
+      entry.untried = tries_ >= kMaxTries;
+      if (entry.untried) return false;
       placed = FindPlace(yard_, Beside(gang, heads));
     }
     if (!placed) {
@@ -163,10 +101,11 @@ class Former {
   }
 
   void Wait(const WaitingGang& gang, LineEntry& entry, size_t at) {
-    if (const auto head = HeadOf(line_, line_.heads, gang.request)) {
+    if (const auto head = HeadOf(yard_, line_, gang.request)) {
       entry.ahead = *head + 1;
       return;
     }
+    if (entry.untried) return;  // nobody stops, and nothing is kept, for one that may fit as it is
     if (IsNever(gang)) {
       entry.never = true;
       return;
@@ -192,12 +131,15 @@ class Former {
     return !FindPlace(yard_, alone).has_value();
   }
 
+  // Its GPUs come free soon, whatever it was doing: for whom it stops does not matter.
+  bool Leaves(const RunningGang& gang) const { return gang.Leaves(line_.formed_at) || line_.stops.contains(gang.uid); }
+
   bool Preempt(const WaitingGang& gang, GangRequest request, LineEntry& entry, size_t at) {
     RunningGangs candidates;
     for (const RunningGang* other : Running()) {
-      if (other->stopping) {
+      if (Leaves(*other)) {
         request.released.insert(other->uid);
-      } else if (gang.may_preempt && other->preemptible && other->priority < gang.priority) {
+      } else if (!other->stopping && gang.may_preempt && other->preemptible && other->priority < gang.priority) {
         candidates.push_back(other);
       }
     }
@@ -231,6 +173,7 @@ class Former {
     }
     entry.reserved = KeepNow(yard_, request, *placed, leaving);
     entry.placement = *std::move(placed);
+    entry.making_room = true;
     return true;
   }
 
@@ -240,7 +183,8 @@ class Former {
     departures.reserve(Running().size() + line_.entries.size());
     for (const RunningGang* other : Running()) {
       const bool known = other->expected_end && *other->expected_end > line_.formed_at;
-      departures.push_back({other, nullptr, known ? other->expected_end : std::nullopt, other->placed_at});
+      departures.push_back(
+          {other, nullptr, known ? other->expected_end : std::nullopt, other->placed_at, Leaves(*other)});
     }
     for (const LineEntry& other : line_.entries) {
       if (!other.fits) continue;
@@ -318,27 +262,11 @@ class Former {
 
 }  // namespace
 
-bool JoinAtEnd(Line& line, const WaitingGang& gang) {
-  if (gang.not_before > line.formed_at || line.entries.empty()) return false;
-  const LineEntry& last = line.entries.back();
-  const bool behind = std::tuple(-last.priority, last.since, std::string_view(last.uid)) <
-                      std::tuple(-gang.priority, gang.since, std::string_view(gang.uid));
-  const auto head = HeadOf(line, line.heads, gang.request);
-  if (!behind || !head || line.index.contains(gang.uid)) return false;
-  std::vector<size_t> in_the_way;
-  for (const size_t one : line.heads) {
-    if (!line.EndsBefore(gang.estimate, line.entries[one])) in_the_way.push_back(one);
-  }
-  if (!Hopeless(line, gang.request) && !Refused(line, gang.request, in_the_way)) return false;
-  Enter(line, gang).ahead = *head + 1;
-  return true;
-}
-
 Line FormLine(const Yard& yard, std::vector<const WaitingGang*> waiting, const std::function<RunningGangs()>& running,
               TimePoint now, const Line* previous) {
   // Counting what is free pays where many may be told at a glance that it is not enough.
   constexpr size_t kMany = 16;
-  std::sort(waiting.begin(), waiting.end(), Before);
+  std::sort(waiting.begin(), waiting.end(), [](const WaitingGang* a, const WaitingGang* b) { return Before(*a, *b); });
   Former former(yard, running, now, previous, waiting.size() > kMany);
   for (const WaitingGang* gang : waiting) former.Take(*gang);
   return former.Finish();

@@ -1,9 +1,10 @@
 // The line of gangs that wait for GPUs: who comes first, what is kept for whom, and who must stop for whom.
 // Order: priority high first, then the earlier creation, then the UID. EASY backfill (Lifka, "The ANL/IBM SP scheduling
-// system", 1995; what Slurm's backfill does with one reservation): the first gang of a product that does not fit gets
-// the earliest moment, by the estimates of those that run, at which it does, and of its nodes it keeps what is free
-// already; whoever comes behind takes what is left, or what it will have given back by then by its own estimate. So
-// small jobs fill holes and never delay a large one.
+// system", 1995; what Slurm's backfill does with few reservations): a gang that does not fit becomes a head unless it
+// could use nodes on which a head before it is to start: behind that one it waits. A head gets the earliest moment, by
+// the estimates of those that run, at which it fits, and of its nodes it keeps what is free already; whoever comes
+// behind takes what is left, or what it will have given back by then by its own estimate. So small jobs fill holes and
+// never delay a large one, and gangs that share no nodes do not wait for each other.
 // Pure and deterministic. Thread-safety: plain values and pure functions.
 #pragma once
 
@@ -46,12 +47,15 @@ struct RunningGang {
   std::vector<Booking> holds;
   TimePoint placed_at;
   TimePoint saved_at;                     // of its last checkpoint, or when it began: what it did since would be lost
-  std::optional<TimePoint> expected_end;  // by its own estimate
+  std::optional<TimePoint> expected_end;  // by its own estimate; of one that stops: when it must be gone
   bool stopping = false;                  // it is leaving for good, or for as long as others want its GPUs
   bool preemptible = true;
   bool operator==(const RunningGang&) const = default;
 
   int64_t Gpus() const;
+  // It stops for longer than it may: nobody knows when its GPUs come free, and to stop it again would not help.
+  bool Hangs(TimePoint now) const { return stopping && expected_end && *expected_end <= now; }
+  bool Leaves(TimePoint now) const { return stopping && !Hangs(now); }
 };
 
 struct LineEntry {
@@ -68,6 +72,8 @@ struct LineEntry {
   bool fits = false;                 // now, beside what those ahead keep: it is about to start on `placement`
   bool started = false;              // it has left the line since
   bool never = false;                // it would not fit if every job ended: nothing is kept for it
+  bool untried = false;              // too many before it were tried in vain: whether it fits is not known
+  bool making_room = false;          // others stop, or are to stop, and it starts on `placement` when they are gone
   std::optional<GangRequest> asked;  // if it fits: what `placement` answers
   // Where it starts: now if it fits, at `expected_start` if that is reserved.
   std::optional<GangPlacement> placement;
@@ -91,6 +97,8 @@ struct Line {
   // What those ahead of this job keep from it now, node -> GPUs; for one that is not in the line: what all keep. What
   // is reserved for later does not count for one that will have given it back by then.
   std::map<std::string, int64_t> HeldFor(std::string_view uid) const;
+  // The same for that job if it ran for `estimate`, which a smaller size may change.
+  std::map<std::string, int64_t> HeldFor(std::string_view uid, const std::optional<Milliseconds>& estimate) const;
   // Who this running job must stop for; null: nobody.
   const LineEntry* PreemptedBy(std::string_view uid) const;
 
@@ -102,7 +110,7 @@ struct Line {
     int64_t priority = 0;
     int64_t gpus = 0;
     bool stopping = false;
-    std::optional<TimePoint> expected_end;
+    std::optional<TimePoint> expected_end;  // as RunningGang has it
   };
   // Whoever asks for the same and must respect at least the reservations of `heads` fits as little.
   struct Refused {
@@ -126,12 +134,15 @@ using RunningGangs = std::vector<const RunningGang*>;
 Line FormLine(const Yard& yard, std::vector<const WaitingGang*> waiting, const std::function<RunningGangs()>& running,
               TimePoint now, const Line* previous = nullptr);
 
-// Puts a newcomer at the end of a line that is up to date, if it is plain that he has to wait and keeps nothing. False:
-// it is not; the line has to be formed anew.
-bool JoinAtEnd(Line& line, const WaitingGang& gang);
+// Puts a newcomer at the end of a line that is up to date with the yard, if it is plain that he has to wait and keeps
+// nothing. False: it is not; the line has to be formed anew.
+bool JoinAtEnd(const Yard& yard, Line& line, const WaitingGang& gang);
 // Takes a gang that fits out of the line, for it starts now on what was kept for it: the others stay where they are.
 // False: it was not about to start there.
 bool LeaveToStart(Line& line, std::string_view uid, const std::vector<Booking>& claims);
+// One that was to stop for another does so now, as the line has it: the other counts on it, and nobody else is chosen.
+// False: it was not to stop.
+bool StopAsDue(Line& line, const RunningGang& gang);
 // Whether an entry that fits still does, after others have taken more of the yard.
 bool StillFits(const Yard& yard, const Line& line, const LineEntry& entry);
 

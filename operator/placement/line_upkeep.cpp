@@ -1,8 +1,10 @@
-// What a formed line answers, and how it follows a gang that starts without being formed anew.
+// What a formed line answers, and how it follows a gang that comes, starts or stops without being formed anew.
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "operator/placement/line.h"
+#include "operator/placement/line_rules.h"
 #include "operator/placement/reservation.h"
 
 namespace trainyard::placement {
@@ -31,6 +33,19 @@ bool Line::EndsBefore(const std::optional<Milliseconds>& estimate, const LineEnt
   return estimate && entry.expected_start && formed_at + *estimate <= *entry.expected_start;
 }
 
+bool JoinAtEnd(const Yard& yard, Line& line, const WaitingGang& gang) {
+  if (gang.not_before > line.formed_at || line.entries.empty() || line.index.contains(gang.uid)) return false;
+  const LineEntry& last = line.entries.back();
+  const bool behind = std::tuple(-last.priority, last.since, std::string_view(last.uid)) <
+                      std::tuple(-gang.priority, gang.since, std::string_view(gang.uid));
+  if (!behind) return false;
+  const auto head = HeadOf(yard, line, gang.request);
+  if (!head) return false;
+  if (!Hopeless(line, gang.request) && !Refused(line, gang.request, InTheWay(line, gang))) return false;
+  Enter(line, gang).ahead = *head + 1;
+  return true;
+}
+
 bool LeaveToStart(Line& line, std::string_view uid, const std::vector<Booking>& claims) {
   const auto found = line.index.find(std::string(uid));
   if (found == line.index.end()) return false;
@@ -44,6 +59,22 @@ bool LeaveToStart(Line& line, std::string_view uid, const std::vector<Booking>& 
   return true;
 }
 
+bool StopAsDue(Line& line, const RunningGang& gang) {
+  const auto stop = line.stops.find(gang.uid);
+  if (!gang.stopping || stop == line.stops.end()) return false;
+  LineEntry& entry = line.entries[stop->second];
+  const std::vector<std::string>& nodes = entry.placement->nodes;
+  std::erase(entry.victims, gang.uid);
+  const bool here = std::any_of(gang.holds.begin(), gang.holds.end(), [&nodes](const Booking& booking) {
+    return std::find(nodes.begin(), nodes.end(), booking.node) != nodes.end();
+  });
+  if (here) entry.leaving.push_back(gang.uid);
+  line.holders[gang.uid] = {gang.name, gang.priority, gang.Gpus(), gang.stopping, gang.expected_end};
+  if (gang.expected_end && (!line.until || *gang.expected_end < *line.until)) line.until = gang.expected_end;
+  line.stops.erase(stop);
+  return true;
+}
+
 bool StillFits(const Yard& yard, const Line& line, const LineEntry& entry) {
   if (!entry.fits || !entry.placement) return false;
   std::map<std::string, int64_t> held = line.HeldFor(entry.uid);
@@ -52,7 +83,11 @@ bool StillFits(const Yard& yard, const Line& line, const LineEntry& entry) {
 
 std::map<std::string, int64_t> Line::HeldFor(std::string_view uid) const {
   const LineEntry* self = Find(uid);
-  const std::optional<Milliseconds> estimate = self != nullptr ? self->estimate : std::nullopt;
+  return HeldFor(uid, self != nullptr ? self->estimate : std::nullopt);
+}
+
+std::map<std::string, int64_t> Line::HeldFor(std::string_view uid, const std::optional<Milliseconds>& estimate) const {
+  const LineEntry* self = Find(uid);
   std::map<std::string, int64_t> held;
   for (const LineEntry& entry : entries) {
     if (&entry == self) break;

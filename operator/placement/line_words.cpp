@@ -23,7 +23,7 @@ std::string About(Milliseconds left) {
 std::string Describe(const Line::Holder& holder, TimePoint now) {
   std::string text = holder.name + " (" + Gpus(holder.gpus);
   if (holder.stopping) {
-    text += ", stopping";
+    text += holder.expected_end && *holder.expected_end <= now ? ", does not stop in time" : ", stopping";
   } else if (holder.expected_end && *holder.expected_end > now) {
     text += ", " + About(*holder.expected_end - now) + " left";
   }

@@ -28,9 +28,9 @@ GangRequest After(const GangRequest& request, const std::vector<Departure>& depa
 
 void SortDepartures(std::vector<Departure>& departures) {
   const auto order = [](const Departure& d) {
-    const int when = d.Stopping() ? 0 : d.end ? 1 : d.running != nullptr ? 2 : 3;
+    const int when = d.stopping ? 0 : d.end ? 1 : d.running != nullptr ? 2 : 3;
     const std::string_view uid = d.running != nullptr ? d.running->uid : d.going->uid;
-    return std::tuple(when, d.Stopping() ? TimePoint() : d.end.value_or(d.begin), uid);
+    return std::tuple(when, d.stopping ? TimePoint() : d.end.value_or(d.begin), uid);
   };
   std::sort(departures.begin(), departures.end(),
             [&order](const Departure& a, const Departure& b) { return order(a) < order(b); });
@@ -78,20 +78,20 @@ std::optional<Reservation> ReserveFor(const Yard& yard, const GangRequest& reque
   Reservation out;
   out.placement = *std::move(placed);
   const Departure& last = departures[enough - 1];
-  if (!last.Stopping()) out.start = last.end;
+  if (!last.stopping) out.start = last.end;
   const std::set<std::string> nodes(out.placement.nodes.begin(), out.placement.nodes.end());
   // Only a departure of which something is known spares what is free now: else nothing would be kept of it for ever.
   std::map<std::string, int64_t> departing;
   for (size_t i = 0; i < enough; ++i) {
     const RunningGang* gang = departures[i].running;
-    if (gang == nullptr || (!gang->stopping && !departures[i].end)) continue;
+    if (gang == nullptr || (!departures[i].stopping && !departures[i].end)) continue;
     bool here = false;
     for (const Booking& booking : gang->holds) {
       if (!nodes.contains(booking.node)) continue;
       departing[booking.node] += booking.gpus;
       here = true;
     }
-    if (here && gang->stopping) out.leaving.push_back(gang->uid);
+    if (here && departures[i].stopping) out.leaving.push_back(gang->uid);
   }
   out.reserved = KeepNow(yard, request, out.placement, departing);
   return out;

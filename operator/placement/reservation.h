@@ -19,8 +19,7 @@ struct Departure {
   const LineEntry* going = nullptr;  // about to start: its GPUs are free in the yard, and kept for it
   std::optional<TimePoint> end;      // absent: nobody knows, or it is overdue
   TimePoint begin;
-
-  bool Stopping() const { return running != nullptr && running->stopping; }
+  bool stopping = false;  // it is leaving already, and does not hang
 };
 // In the order in which they are counted on: those that stop already, then by their end, then, of those of whom nothing
 // is known, the first to have begun.

@@ -127,7 +127,8 @@ TrainingJob FullJob() {
   t.trainer = TrainerStatus{"example.com/me/train:1", 1000, 2147483648, 3};
   t.attempt = 7;
   t.started = true;
-  t.stop = StopStatus{"Resize", 6};
+  t.stop = StopStatus{"Resize", 6, noon + Milliseconds(9)};
+  t.undone_generation = 3;
   t.restarts = {1, 2};
   t.consecutive_failures = 1;
   t.retry_after = noon + Milliseconds(1'234);

@@ -79,7 +79,7 @@ TEST_F(NarratorTest, TellsAResizeOnceItTrainsAndInTheSummary) {
   s.progress = api::Progress{.step = 200, .steps = 400, .trainer_phase = "Training"};
   See(0);
   s.phase = api::Phase::kResizing;
-  s.stop = api::StopStatus{"Resize", 1};
+  s.stop = api::StopStatus{"Resize", 1, std::nullopt};
   EXPECT_THAT(See(1), ElementsAre("phase"));
   s.stop.reset();
   s.phase = api::Phase::kRunning;

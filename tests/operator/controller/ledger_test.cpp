@@ -178,6 +178,88 @@ TEST_F(LedgerTest, AStopThatIsDecidedCountsBeforeItIsWritten) {
   EXPECT_EQ(view.Line(nullptr).Find("urgent")->leaving, victims);
 }
 
+// Else each stop would have all the others chosen anew.
+TEST_F(LedgerTest, VictimsStopOneAfterTheOtherInOneLine) {
+  for (int i = 0; i < 8; ++i) {
+    const std::string uid = "low-" + std::to_string(i);
+    ledger_.SetJob(uid, {{uid, 1, "a", 1}}, {std::nullopt, Runs(uid, 1)});
+  }
+  ledger_.SetJob("urgent", {}, {Waits("urgent", 6, 100), std::nullopt});
+  const std::vector<std::string> victims = ledger_.Look(now_).line.Find("urgent")->victims;
+  ASSERT_EQ(victims.size(), 6u);
+  std::vector<std::string> left = victims;
+  while (!left.empty()) {
+    ASSERT_TRUE(View().MayBePreempted(left.front()));
+    placement::RunningGang stopping = Runs(left.front(), 1);
+    stopping.stopping = true;
+    stopping.expected_end = now_ + std::chrono::minutes(2);
+    ledger_.SetJob(left.front(), stopping.holds, {std::nullopt, stopping});
+    left.erase(left.begin());
+    const placement::Line line = ledger_.Look(now_ + std::chrono::seconds(1)).line;
+    EXPECT_EQ(line.formed_at, now_);
+    EXPECT_EQ(line.Find("urgent")->victims, left);
+    EXPECT_EQ(line.Find("urgent")->leaving.size(), victims.size() - left.size());
+    EXPECT_EQ(line.until, now_ + std::chrono::minutes(2));
+  }
+  EXPECT_FALSE(View().MayBePreempted("low-0"));
+  // Formed anew it says the same.
+  const placement::Line anew = ledger_.Look(now_ - std::chrono::seconds(1)).line;
+  EXPECT_EQ(anew.formed_at, now_ - std::chrono::seconds(1));
+  EXPECT_EQ(std::set(anew.Find("urgent")->leaving.begin(), anew.Find("urgent")->leaving.end()),
+            std::set(victims.begin(), victims.end()));
+  EXPECT_TRUE(anew.Find("urgent")->victims.empty());
+}
+
+TEST_F(LedgerTest, WhatIsGivenBackIsSeenByThoseWhoWait) {
+  ledger_.SetJob("small", {{"small", 1, "a", 8}}, {std::nullopt, Runs("small", 8)});
+  ledger_.SetJob("big", {}, {Waits("big", 8), std::nullopt});
+  ASSERT_FALSE(View().Line(nullptr).Find("big")->fits);
+  // While the end of `small` is being written it holds what it has.
+  Ledger::View view = View();
+  EXPECT_FALSE(view.Reserve("small", {}, {std::nullopt, Runs("small", 8)}));
+  view.Release();
+  EXPECT_FALSE(View().Line(nullptr).Find("big")->fits);
+  EXPECT_TRUE(ledger_.Settle("small", {}, {})) << "those who wait are to be woken";
+  EXPECT_TRUE(View().Line(nullptr).Find("big")->fits);
+  EXPECT_FALSE(ledger_.Settle("small", {}, {})) << "nothing is new";
+}
+
+TEST_F(LedgerTest, ARefusedClaimIsSeenByThoseWhoWait) {
+  ledger_.SetJob("big", {}, {Waits("big", 8), std::nullopt});
+  Ledger::View view = View();
+  view.Reserve("taker", {{"taker", 1, "a", 4}}, {std::nullopt, Runs("taker", 4)});
+  EXPECT_FALSE(view.Line(nullptr).Find("big")->fits);
+  view.Release();
+  EXPECT_TRUE(ledger_.Settle("taker", {}, {}));
+  EXPECT_TRUE(View().Line(nullptr).Find("big")->fits);
+}
+
+TEST_F(LedgerTest, ALittleProgressDoesNotFormTheLineAnew) {
+  placement::RunningGang runs = Runs("small", 8);
+  runs.expected_end = now_ + std::chrono::hours(10);
+  ledger_.SetJob("small", runs.holds, {std::nullopt, runs});
+  ledger_.SetJob("big", {}, {Waits("big", 8), std::nullopt});
+  const auto formed = [this](std::chrono::seconds after) { return ledger_.Look(now_ + after).line.formed_at; };
+  ASSERT_EQ(formed(std::chrono::seconds(0)), now_);
+  // A checkpoint, and an end that moves a little with each step.
+  for (int i = 1; i <= 5; ++i) {
+    runs.saved_at = now_ + std::chrono::seconds(i);
+    runs.expected_end = now_ + std::chrono::hours(10) + std::chrono::minutes(10 * i);
+    ledger_.SetJob("small", runs.holds, {std::nullopt, runs});
+    EXPECT_EQ(formed(std::chrono::seconds(i)), now_) << i;
+  }
+  // In the end it has moved far.
+  runs.expected_end = now_ + std::chrono::minutes(11 * 60 + 10);
+  ledger_.SetJob("small", runs.holds, {std::nullopt, runs});
+  const Ledger::Snapshot look = ledger_.Look(now_ + std::chrono::seconds(9));
+  EXPECT_EQ(look.line.formed_at, now_ + std::chrono::seconds(9));
+  EXPECT_EQ(look.line.Find("big")->expected_start, runs.expected_end);
+  // That it stops is news, whatever the time.
+  runs.stopping = true;
+  ledger_.SetJob("small", runs.holds, {std::nullopt, runs});
+  EXPECT_EQ(formed(std::chrono::seconds(10)), now_ + std::chrono::seconds(10));
+}
+
 TEST_F(LedgerTest, CountsGpusByProductAndFindsNodes) {
   const auto use = std::make_shared<const placement::PodUse>(placement::PodUse{"a", "", 0, 3, {}});
   ledger_.ChangePod(nullptr, use);

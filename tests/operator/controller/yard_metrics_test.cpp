@@ -137,13 +137,13 @@ TEST(YardMetrics, CountWhatAWriteMeans) {
 
   job.status = claimed;
   api::JobStatus preempted = claimed;
-  preempted.stop = api::StopStatus{"Preempted", 1};
+  preempted.stop = api::StopStatus{"Preempted", 1, std::nullopt};
   CountChange(job, preempted, metrics);
   job.status = preempted;
   CountChange(job, preempted, metrics);  // a later write of the same stop
   api::JobStatus undone = claimed;
   undone.attempt = 2;
-  undone.stop = api::StopStatus{"Undo", 2};
+  undone.stop = api::StopStatus{"Undo", 2, std::nullopt};
   CountChange(job, undone, metrics);
   text = metrics.Text();
   EXPECT_THAT(text, HasSubstr("trainyard_preemptions_total 1\n"));

@@ -82,7 +82,7 @@ void CheckLine(const Scene& scene, const Line& line) {
   for (const RunningGang& gang : scene.running) {
     running[gang.uid] = &gang;
     all.insert(gang.uid);
-    if (gang.stopping) stopping.insert(gang.uid);
+    if (gang.Leaves(scene.now)) stopping.insert(gang.uid);
   }
   std::map<std::string, int64_t> going;
   std::set<std::string> stopped;
@@ -109,6 +109,7 @@ void CheckLine(const Scene& scene, const Line& line) {
       EXPECT_TRUE(gang.may_preempt);
       EXPECT_FALSE(FitsWithout(yard, gang.request, held, stopping)) << "those that stop are enough";
       std::set<std::string> gone = stopping;
+      gone.insert(stopped.begin(), stopped.end());
       for (const std::string& victim : entry.victims) {
         EXPECT_LT(running.at(victim)->priority, gang.priority);
         EXPECT_TRUE(running.at(victim)->preemptible && !running.at(victim)->stopping);

@@ -195,6 +195,109 @@ TEST(Line, AGangThatWantsOneRackStopsThoseOfOneRack) {
   EXPECT_THAT(scene.Form().entries[0].victims, UnorderedElementsAre("job-4", "job-5", "job-6", "job-7"));
 }
 
+TEST(Line, GangsThatShareNoNodesDoNotWaitForEachOther) {
+  Scene scene(4);
+  for (int i = 0; i < 4; ++i) {
+    const std::string node = "n" + std::to_string(i);
+    scene.snapshots[static_cast<size_t>(i)].labels["pool"] = i < 2 ? "a" : "b";
+    scene.Runs("low-" + node, {{node, 4}}).expected_end = scene.now + hours(1 + i);
+  }
+  scene.Waits("in-a", 16, 8).request.constraints.node_selector["pool"] = "a";
+  scene.Waits("in-b", 8, 8, -1).request.constraints.node_selector["pool"] = "b";
+  scene.Waits("anywhere", 8, 8, -2);
+  scene.Waits("also-in-b", 8, 8, -3).request.constraints.node_selector["pool"] = "b";
+  const Line line = scene.Form();
+  EXPECT_THAT(line.Find("in-a")->reserved, ElementsAre(std::pair("n0", 4), std::pair("n1", 4)));
+  EXPECT_THAT(line.Find("in-b")->reserved, ElementsAre(std::pair("n2", 4)));
+  EXPECT_EQ(line.Find("in-b")->expected_start, scene.now + hours(3));
+  EXPECT_EQ(line.Find("anywhere")->ahead, 1u);
+  EXPECT_EQ(line.Find("also-in-b")->ahead, 2u) << "n2 is where in-b is to start";
+  EXPECT_THAT(line.heads, ElementsAre(0u, 1u));
+}
+
+TEST(Line, EachPoolStopsItsOwn) {
+  Scene scene(2);
+  for (int i = 0; i < 2; ++i) {
+    scene.snapshots[static_cast<size_t>(i)].labels["pool"] = i == 0 ? "a" : "b";
+    scene.Runs("low-" + std::to_string(i), {{"n" + std::to_string(i), 8}});
+  }
+  scene.Waits("in-a", 8, 8, 20).request.constraints.node_selector["pool"] = "a";
+  scene.Waits("in-b", 8, 8, 10).request.constraints.node_selector["pool"] = "b";
+  const Line line = scene.Form();
+  EXPECT_THAT(line.Find("in-a")->victims, ElementsAre("low-0"));
+  EXPECT_THAT(line.Find("in-b")->victims, ElementsAre("low-1"));
+}
+
+TEST(Line, SoManyHeadsAndNoMore) {
+  constexpr int kPools = 20;
+  Scene scene(kPools);
+  for (int i = 0; i < kPools; ++i) {
+    const std::string node = "n" + std::to_string(i);
+    scene.snapshots[static_cast<size_t>(i)].labels["pool"] = node;
+    scene.Runs("r-" + node, {{node, 4}});
+    scene.Waits("w-" + node, 8, 8).request.constraints.node_selector["pool"] = node;
+  }
+  const Line line = scene.Form();
+  EXPECT_EQ(line.heads.size(), 16u);
+  EXPECT_EQ(line.entries.back().ahead, 1u);
+  EXPECT_THAT(line.entries.back().reserved, IsEmpty());
+}
+
+TEST(Line, AStopThatHangsIsNotCountedOn) {
+  Scene scene(2);
+  RunningGang& hung = scene.Runs("hung", {{"n0", 8}});
+  hung.stopping = true;
+  hung.preemptible = false;
+  hung.expected_end = scene.now + minutes(1);
+  scene.Runs("low", {{"n1", 8}}).expected_end = scene.now + hours(5);
+  scene.Waits("urgent", 8, 8, 100);
+  Line line = scene.Form();
+  EXPECT_THAT(line.entries[0].victims, IsEmpty()) << "it is expected to be gone in a minute";
+  EXPECT_TRUE(line.entries[0].making_room);
+  EXPECT_EQ(line.until, scene.now + minutes(1)) << "then somebody has to look again";
+
+  scene.running[0].expected_end = scene.now;
+  line = scene.Form();
+  EXPECT_THAT(line.entries[0].victims, ElementsAre("low"));
+  EXPECT_THAT(line.entries[0].leaving, IsEmpty());
+
+  scene.waiting[0].may_preempt = false;
+  line = scene.Form();
+  EXPECT_THAT(line.entries[0].placement->nodes, ElementsAre("n1")) << "the one whose end is known";
+  EXPECT_EQ(line.entries[0].expected_start, scene.now + hours(5));
+  EXPECT_FALSE(line.entries[0].making_room);
+  EXPECT_THAT(WhyWaits(line, line.entries[0], scene.now), HasSubstr("default/hung (8 GPUs, does not stop in time)"));
+}
+
+TEST(Line, ASmallerSizeIsJudgedByHowLongItRuns) {
+  Scene scene(2);
+  scene.Runs("a", {{"n0", 8}}).expected_end = scene.now + hours(3);
+  scene.Waits("big", 16, 8);
+  scene.Waits("elastic", 8, 8).estimate = hours(2);
+  const Line line = scene.Form();
+  EXPECT_THAT(line.HeldFor("elastic"), IsEmpty());
+  EXPECT_THAT(line.HeldFor("elastic", hours(2)), IsEmpty());
+  EXPECT_EQ(Sum(line.HeldFor("elastic", hours(4))), 8) << "on half the GPUs it would not give them back in time";
+  EXPECT_EQ(Sum(line.HeldFor("elastic", std::nullopt)), 8);
+}
+
+TEST(Line, NobodyStopsForOneThatWasNotTried) {
+  Scene scene(1);
+  scene.Runs("low", {{"n0", 4}});
+  constexpr int kTried = 128;
+  for (int i = 0; i <= kTried; ++i) {
+    WaitingGang& gang = scene.Waits("w" + std::to_string(i), 4, 4, 10);
+    gang.request.pod_resources["cpu"] = i;  // no two ask for the same
+    gang.request.constraints.node_selector["nobody"] = i < kTried ? "has" : "";
+  }
+  scene.waiting.back().request.constraints.node_selector.clear();
+  const Line line = scene.Form();
+  EXPECT_TRUE(line.entries.front().never);
+  EXPECT_FALSE(line.entries[kTried - 1].untried);
+  EXPECT_TRUE(line.entries[kTried].untried);
+  EXPECT_THAT(line.stops, IsEmpty());
+}
+
 TEST(Line, WhoFittedKeepsHisPlaceWhenTheLineIsFormedAgain) {
   Scene scene(4);
   scene.Waits("first", 4, 4);
