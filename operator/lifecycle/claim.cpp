@@ -17,14 +17,13 @@ namespace {
 // Sizes an elastic job tries at most per decision; each costs a plan and a placement.
 constexpr int kMaxTries = 256;
 
-std::optional<placement::GangPlacement> TryPlace(Context& c, const api::PlanStatus& plan, const Kept& kept,
-                                                 std::string* why_not) {
+// What `plan` asks for beside what the line keeps for others. A job that is in no line has no time by which it would
+// have given back what is reserved for later.
+placement::GangRequest Beside(const Context& c, const api::PlanStatus& plan, const placement::Line& line) {
   placement::GangRequest request = RequestOf(c.job, plan, c.opt, c.in.now);
-  request.held = kept;
-  auto placed = placement::Place(c.Yard(), request);
-  if (placed) return *placed;
-  if (why_not != nullptr && why_not->empty()) *why_not = placed.error().message;
-  return std::nullopt;
+  const bool waits = line.Find(c.job.meta.uid) != nullptr;
+  request.held = line.HeldFor(c.job.meta.uid, waits ? TimeLeft(c.job, plan) : std::nullopt);
+  return request;
 }
 
 // This decision gives back what a more important job waits for. Until that is written the books still have it as the
@@ -94,8 +93,13 @@ api::PlacementStatus Placed(Context& c, const Choice& choice) {
 
 }  // namespace
 
-std::optional<Choice> Choose(Context& c, const api::PlanStatus& wanted, const Kept& kept, std::string* why_not) {
-  if (auto placed = TryPlace(c, wanted, kept, why_not)) return Choice{wanted, *placed};
+std::optional<Choice> Choose(Context& c, const api::PlanStatus& wanted, const placement::Line& line) {
+  const auto choose = [&](const api::PlanStatus& plan) -> std::optional<Choice> {
+    auto placed = placement::FindPlace(c.Yard(), Beside(c, plan, line));
+    if (!placed) return std::nullopt;
+    return Choice{plan, *std::move(placed)};
+  };
+  if (auto choice = choose(wanted)) return choice;
   int64_t smallest = c.job.spec.gpus.min_count;
   if (smallest <= 0) return std::nullopt;
   int64_t room = 0;
@@ -108,9 +112,14 @@ std::optional<Choice> Choose(Context& c, const api::PlanStatus& wanted, const Ke
   for (int64_t count = std::min(wanted.gpus - 1, room); count >= smallest && tries < kMaxTries; --count, ++tries) {
     auto plan = PlanFor(c, count, nullptr);
     if (!plan) continue;
-    if (auto placed = TryPlace(c, *plan, kept, why_not)) return Choice{*plan, *placed};
+    if (auto choice = choose(*plan)) return choice;
   }
   return std::nullopt;
+}
+
+std::string WhyNot(Context& c, const api::PlanStatus& plan, const placement::Line& line) {
+  const auto placed = placement::Place(c.Yard(), Beside(c, plan, line));
+  return placed ? "" : placed.error().message;
 }
 
 void Claim(Context& c) {
@@ -124,18 +133,21 @@ void Claim(Context& c) {
   c.s.plan = c.plan;
   auto asking = WaitingOf(c.job, c.opt, c.Priority());
   if (!asking) return;
-  asking->request = RequestOf(c.job, *c.plan, c.opt, c.in.now);  // with what counts now, penalties for instance
   const placement::Line& line = c.Line(&*asking);
   const placement::LineEntry* turn = line.Find(asking->uid);
   if (turn == nullptr) return c.Requeue(c.opt.placement_retry);
-  std::string why_not;
   std::optional<Choice> choice;
   if (turn->fits) {
     choice = Choice{*c.plan, *turn->placement};
-  } else {
-    choice = Choose(c, *c.plan, line.HeldFor(asking->uid), &why_not);
+  } else if (turn->untried || (asking->elastic && !turn->making_room)) {
+    // For whom others stop, it does not take a part of what they give: they would have stopped for nothing.
+    choice = Choose(c, *c.plan, line);
   }
-  if (!choice) return Wait(c, line, *turn, why_not);
+  if (!choice) return Wait(c, line, *turn);
+  std::string less;
+  if (choice->plan.gpus < c.plan->gpus) {
+    less = " (wanted " + std::to_string(c.plan->gpus) + ": " + WhyNot(c, *c.plan, line) + ")";
+  }
   ++c.s.attempt;
   c.s.plan = choice->plan;
   c.s.placement = Placed(c, *choice);
@@ -154,9 +166,8 @@ void Claim(Context& c) {
     c.s.progress->trainer_phase.clear();
     c.s.progress->tokens_per_second.reset();
   }
-  std::string what =
-      "attempt " + std::to_string(c.s.attempt) + ": " + choice->placement.why + FabricText(*c.s.placement);
-  if (choice->plan.gpus < c.plan->gpus) what += " (wanted " + std::to_string(c.plan->gpus) + ": " + why_not + ")";
+  const std::string what =
+      "attempt " + std::to_string(c.s.attempt) + ": " + choice->placement.why + FabricText(*c.s.placement) + less;
   c.Condition(kPlaced, true, "Placed", what);
   c.Condition(kReady, false, "Starting", "attempt " + std::to_string(c.s.attempt) + " is starting");
   c.SetPhase(api::Phase::kPlacing, what + LostWork(c, c.s.attempt - 1));

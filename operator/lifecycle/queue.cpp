@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "operator/lifecycle/conditions.h"
+#include "operator/lifecycle/penalties.h"
 #include "operator/lifecycle/steps.h"
 
 namespace trainyard::lifecycle {
@@ -18,22 +19,29 @@ std::string Describe(const placement::LineEntry& entry) {
 
 }  // namespace
 
-void Wait(Context& c, const placement::Line& line, const placement::LineEntry& turn, const std::string& lacks) {
-  c.Requeue(c.opt.placement_retry);
+void Wait(Context& c, const placement::Line& line, const placement::LineEntry& turn) {
+  const int64_t age = std::max<int64_t>(1, turn.position / kCurrent);
+  c.Requeue(c.opt.placement_retry * age);
   c.out.concerns = turn.victims;
-  const bool room = !turn.victims.empty() || !turn.leaving.empty();
+  // The line knows what the status says: one that waits for long stops avoiding nodes by this.
+  ForgetOldPenalties(c.s, c.in.now, c.opt.penalty_period);
+  const bool room = turn.making_room || !turn.leaving.empty();
   const std::string reason = room ? "MakingRoom" : "NoRoom";
-  const std::string why = placement::WhyWaits(line, turn, c.in.now);
-  const std::string text = lacks + (why.empty() ? "" : "; " + why);
   const api::Condition* told = FindCondition(c.s, kPlaced);
   const bool told_this = c.s.phase == api::Phase::kQueued && c.s.told_at && told != nullptr &&
                          told->status == "False" && told->reason == reason &&
                          told->observed_generation == c.job.meta.generation;
   if (told_this) {
-    if (text == told->message) return;
-    const TimePoint due = *c.s.told_at + c.opt.reason_interval * std::max<int64_t>(1, turn.position / kCurrent);
+    const TimePoint due = *c.s.told_at + c.opt.reason_interval * age;
     if (c.in.now < due) return c.RequeueAt(due);
   }
+  const std::string lacks = WhyNot(c, *c.plan, line);
+  const std::string why = placement::WhyWaits(line, turn, c.in.now);
+  std::string text = lacks + (lacks.empty() || why.empty() ? "" : "; ") + why;
+  if (turn.ahead == 0 && c.s.undone_generation == c.job.meta.generation && c.Priority().preempts) {
+    text += "; its last attempt ended before it ran, so no other job is stopped for it";
+  }
+  if (told_this && text == told->message) return;
   c.s.told_at = c.in.now;
   if (c.Condition(kPlaced, false, reason, text)) c.Say(room ? "Normal" : "Warning", reason, text);
   c.SetPhase(api::Phase::kQueued, text);

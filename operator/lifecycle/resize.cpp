@@ -62,12 +62,12 @@ void StopForResize(Context& c) {
   } else {
     wanted = c.plan;
   }
-  std::string why_not;
   // It stands in no line: it takes what those who do leave.
-  auto choice = Choose(c, *wanted, c.Line().HeldFor(c.job.meta.uid), &why_not);
+  const placement::Line& line = c.Line();
+  auto choice = Choose(c, *wanted, line);
   bool grows_nothing = choice && wanted->gpus > running && choice->plan.gpus <= running;
   if (!choice || grows_nothing) {
-    c.note = "wants " + Plural(wanted->gpus, "GPU") + ": " + why_not;
+    c.note = "wants " + Plural(wanted->gpus, "GPU") + ": " + WhyNot(c, *wanted, line);
     if (c.Condition(kPlaced, true, "ResizeWaits", c.note)) c.Say("Warning", "ResizeWaits", c.note);
     return c.Requeue(c.opt.placement_retry);
   }

@@ -2,7 +2,6 @@
 // status such that the actions it asks for are covered by it. Private to the room. Thread-safety: as Context.
 #pragma once
 
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -53,15 +52,18 @@ struct Choice {
   api::PlanStatus plan;
   placement::GangPlacement placement;
 };
-using Kept = std::map<std::string, int64_t>;  // node -> GPUs that the line keeps for others
-std::optional<Choice> Choose(Context& c, const api::PlanStatus& wanted, const Kept& kept, std::string* why_not);
+// By `wanted`, or, if the job is elastic, by the largest of its smaller plans that has a place beside what `line` keeps
+// for others.
+std::optional<Choice> Choose(Context& c, const api::PlanStatus& wanted, const placement::Line& line);
+// The words of why `plan` has no place beside what `line` keeps for others: they cost more than to look.
+std::string WhyNot(Context& c, const api::PlanStatus& plan, const placement::Line& line);
 void Claim(Context& c);
 
 // node_watch.cpp: says which nodes under the running gang take no new one; status.advice.
 void WatchNodes(Context& c);
 
 // queue.cpp: what a job says while it waits, and how often; and how one that runs makes room for a more important one.
-void Wait(Context& c, const placement::Line& line, const placement::LineEntry& turn, const std::string& lacks);
+void Wait(Context& c, const placement::Line& line, const placement::LineEntry& turn);
 void StopForPreemption(Context& c);
 
 // start.cpp: creates what is missing, un-gates the whole gang at once, says when it runs.
