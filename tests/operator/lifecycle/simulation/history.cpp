@@ -127,7 +127,7 @@ std::string End(World& world, std::vector<OperatorModel>& operators) {
 Outcome RunHistory(uint64_t seed, bool trace) {
   World world(seed);
   world.tracing = trace;
-  int64_t jobs = 1 + world.Below(3);
+  int64_t jobs = 1 + world.Below(world.Chance(50) ? 3 : 6);
   for (int64_t i = 0; i < jobs; ++i) world.CreateJob("job-" + std::to_string(i), 1 + world.Below(8));
   std::vector<OperatorModel> operators;
   operators.emplace_back(world, "leader");
@@ -145,6 +145,7 @@ Outcome RunHistory(uint64_t seed, bool trace) {
     outcome.attempts += job->status.attempt;
     outcome.restarts += job->status.restarts.user + job->status.restarts.infrastructure;
   }
+  outcome.preempted = world.preempted;
   outcome.trace = std::move(world.trace);
   return outcome;
 }
@@ -163,6 +164,7 @@ Summary RunHistories(uint64_t seed, int64_t count) {
       summary.failed += outcome.failed;
       summary.attempts += outcome.attempts;
       summary.restarts += outcome.restarts;
+      summary.preempted += outcome.preempted;
       if (outcome.violation.empty()) continue;
       bad = true;
       if (summary.failed_seed_count++ == 0) {

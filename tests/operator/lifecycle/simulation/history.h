@@ -9,9 +9,10 @@
 namespace trainyard::lifecycle::simulation {
 
 struct Outcome {
-  std::string violation;                                          // empty: all held
-  std::vector<std::string> trace;                                 // only when asked for
-  int64_t succeeded = 0, failed = 0, attempts = 0, restarts = 0;  // what the history got to see
+  std::string violation;           // empty: all held
+  std::vector<std::string> trace;  // only when asked for
+  // What the history got to see.
+  int64_t succeeded = 0, failed = 0, attempts = 0, restarts = 0, preempted = 0;
 };
 
 Outcome RunHistory(uint64_t seed, bool trace);
@@ -21,7 +22,7 @@ struct Summary {
   int64_t failed_seed_count = 0;
   uint64_t first_bad_seed = 0;
   std::string first_violation;
-  int64_t succeeded = 0, failed = 0, attempts = 0, restarts = 0;
+  int64_t succeeded = 0, failed = 0, attempts = 0, restarts = 0, preempted = 0;
 };
 
 // Histories seed, seed + 1, ... on all cores; stops early at the first violation.

@@ -107,6 +107,27 @@ std::string QuietJob(const World& world, const api::TrainingJob& job) {
   return "";
 }
 
+// Whoever waits at the end has to: there is no room for it, and nobody whom it may stop for it.
+std::string WhoWaitsHasTo(const World& world) {
+  std::vector<api::NodeSnapshot> nodes;
+  std::vector<api::PodSnapshot> pods;
+  std::vector<placement::Booking> claims;
+  std::vector<placement::WaitingGang> waiting;
+  std::vector<placement::RunningGang> running;
+  for (const auto& [name, node] : world.nodes.objects()) nodes.push_back(*node);
+  for (const auto& [name, pod] : world.pods.objects()) pods.push_back(*pod);
+  for (const auto& [key, job] : world.jobs.objects()) {
+    for (placement::Booking& claim : ClaimsOf(*job)) claims.push_back(std::move(claim));
+    Stand(*job, waiting, running);
+  }
+  const placement::Yard yard = placement::Yard::Build(nodes, pods, claims, SimulationOptions().yard);
+  for (const placement::LineEntry& entry : placement::FormLine(yard, waiting, running, world.now).entries) {
+    if (entry.fits) return entry.name + ": waits, though it fits";
+    if (!entry.victims.empty()) return entry.name + ": waits, though others of less importance run where it could";
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string CheckAlways(World& world, bool one_operator) {
@@ -120,6 +141,7 @@ std::string CheckQuiet(const World& world) {
   for (const auto& [key, job] : world.jobs.objects()) {
     if (std::string v = QuietJob(world, *job); !v.empty()) return v;
   }
+  if (std::string v = WhoWaitsHasTo(world); !v.empty()) return v;
   return NoOverbooking(world, true);
 }
 

@@ -17,6 +17,14 @@ Options SimulationOptions() {
   return options;
 }
 
+void Stand(const api::TrainingJob& job, std::vector<placement::WaitingGang>& waiting,
+           std::vector<placement::RunningGang>& running) {
+  const auto found = FindPriority(SimulationClasses(), job.spec.priority_class_name);
+  const api::PriorityClass priority = found ? *found : api::PriorityClass();
+  if (auto gang = WaitingOf(job, SimulationOptions(), priority)) waiting.push_back(*std::move(gang));
+  if (auto gang = RunningOf(job, SimulationOptions(), priority)) running.push_back(*std::move(gang));
+}
+
 OperatorModel::OperatorModel(World& world, std::string name) : world_(world), name_(std::move(name)) { Sync(); }
 
 void OperatorModel::Sync() {
@@ -62,10 +70,11 @@ void OperatorModel::Begin(const std::string& key) {
     if (other == key) continue;
     auto newer = written_.find(other);
     bool overlaid = newer != written_.end() && Version(newer->second) > Version(*job);
-    for (placement::Booking& claim : ClaimsOf(overlaid ? newer->second : *job)) {
-      in.other_claims.push_back(std::move(claim));
-    }
+    const api::TrainingJob& latest = overlaid ? newer->second : *job;
+    for (placement::Booking& claim : ClaimsOf(latest)) in.other_claims.push_back(std::move(claim));
+    Stand(latest, in.waiting, in.running);
   }
+  in.priority_classes = SimulationClasses();
   in.service_exists = world_.services.contains(in.job.meta.uid);
   in.now = world_.now;
   if (in.job.status.attempt > 0 && !world_.calm && world_.Chance(30)) {

@@ -14,6 +14,10 @@ namespace trainyard::lifecycle::simulation {
 
 Options SimulationOptions();
 
+// Adds the job to those that wait, or to those that run.
+void Stand(const api::TrainingJob& job, std::vector<placement::WaitingGang>& waiting,
+           std::vector<placement::RunningGang>& running);
+
 class OperatorModel {
  public:
   OperatorModel(World& world, std::string name);

@@ -14,8 +14,8 @@ TEST(LifecycleSimulation, KeepsItsPromisesInEveryHistory) {
   std::cout << "seed " << seed << std::endl;
   Summary summary = RunHistories(seed, count);
   std::cout << summary.histories << " histories: " << summary.attempts << " attempts, " << summary.restarts
-            << " counted restarts, " << summary.succeeded << " jobs succeeded, " << summary.failed << " failed"
-            << std::endl;
+            << " counted restarts, " << summary.succeeded << " jobs succeeded, " << summary.failed << " failed, "
+            << summary.preempted << " preempted" << std::endl;
   if (summary.failed_seed_count > 0) {
     for (const std::string& line : RunHistory(summary.first_bad_seed, true).trace) std::cout << line << "\n";
     FAIL() << summary.first_violation << "\nrepeat with TRAINYARD_SEED=" << summary.first_bad_seed
@@ -28,6 +28,7 @@ TEST(LifecycleSimulation, KeepsItsPromisesInEveryHistory) {
     EXPECT_GT(summary.failed, count / 20);
     EXPECT_GT(summary.attempts, count);
     EXPECT_GT(summary.restarts, count / 8);
+    EXPECT_GT(summary.preempted, count / 40);
   }
 }
 

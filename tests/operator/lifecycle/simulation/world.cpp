@@ -87,6 +87,7 @@ bool World::WriteStatus(const std::string& key, const std::string& resource_vers
   auto stored = jobs.Get(key);
   if (stored == nullptr || stored->meta.resource_version != resource_version) return false;
   CheckWrite(*stored, status);
+  preempted += status.stop && !stored->status.stop && status.stop->reason == "Preempted" ? 1 : 0;
   api::TrainingJob job = *stored;
   job.status = status;
   job.meta.resource_version = NextVersion();
@@ -181,6 +182,13 @@ bool World::Execute(const Action& action, const api::TrainingJob& job) {
 
 // ---- users -------------------------------------------------------------------------------------------------------
 
+const std::vector<api::PriorityClass>& SimulationClasses() {
+  static const std::vector<api::PriorityClass> classes = {{.name = "low", .value = -10},
+                                                          {.name = "high", .value = 100},
+                                                          {.name = "patient", .value = 50, .preempts = false}};
+  return classes;
+}
+
 void World::CreateJob(const std::string& name, int64_t gpus) {
   api::TrainingJob job;
   job.meta.name = name;
@@ -198,6 +206,10 @@ void World::CreateJob(const std::string& name, int64_t gpus) {
   if (Chance(30)) {
     job.spec.gpus.min_count = 1;
     job.spec.gpus.max_count = 8;
+  }
+  if (Chance(75)) {
+    const auto& classes = SimulationClasses();
+    job.spec.priority_class_name = classes[static_cast<size_t>(Below(static_cast<int64_t>(classes.size())))].name;
   }
   job.spec.recovery.max_user_restarts = Below(3);
   job.spec.recovery.max_infrastructure_restarts = Below(5);

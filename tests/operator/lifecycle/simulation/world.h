@@ -15,6 +15,9 @@
 
 namespace trainyard::lifecycle::simulation {
 
+// Those that jobs name; the others have priority 0.
+const std::vector<api::PriorityClass>& SimulationClasses();
+
 // What a history has learnt of one attempt of one job, for the invariants.
 struct AttemptFacts {
   std::vector<api::PlacedNode> nodes;  // as claimed
@@ -59,6 +62,7 @@ class World {
   std::map<std::string, std::map<int64_t, AttemptFacts>> facts;  // by job UID and attempt
   std::set<std::string> lost_pods;      // UIDs that were gone by the rule of the lost node, whatever became of them
   std::set<std::string> touched_nodes;  // ever unreachable or deleted
+  int64_t preempted = 0;                // stops for a more important job
   std::string violation;                // the first rule that was broken
   bool calm = false;                    // nothing goes wrong any more, and training stands still
   bool tracing = false;
