@@ -5,7 +5,11 @@
 #include <cstdlib>
 #include <ctime>
 #include <set>
+#include <sstream>
+#include <string_view>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "operator/cluster/cluster.h"
 
@@ -36,11 +40,14 @@ Seconds ParseMicroTime(const std::string& text) {
 
 int64_t RevisionOf(const json& object) { return std::strtoll(cluster::ResourceVersionOf(object).c_str(), nullptr, 10); }
 
-// A pod that is deleted without grace (unbound, ended, or by force) is gone with the call; others vanish later.
-bool GoneAtOnce(const std::string& resource, const json& object) {
-  const json& meta = object.contains("metadata") ? object["metadata"] : object;
+// By the object that a write left. A pod that is deleted without grace (unbound, ended, or by force) is gone with the
+// call, and any object that is marked so far and is written once more; others vanish later.
+bool GoneAtOnce(const AuditWrite& write) {
+  const json& meta = write.object.contains("metadata") ? write.object["metadata"] : write.object;
   if (meta.contains("finalizers") && !meta["finalizers"].empty()) return false;
-  return resource != "pods" || meta.value("deletionGracePeriodSeconds", int64_t{-1}) == 0;
+  if (write.verb == "delete" && write.resource != "pods") return true;
+  const int64_t no_grace = write.verb == "delete" ? -1 : 0;  // that it does not tell
+  return meta.contains("deletionTimestamp") && meta.value("deletionGracePeriodSeconds", no_grace) == 0;
 }
 
 // The same, of a pod as it was before the call.
@@ -54,16 +61,70 @@ bool GoesAtOnce(const json& pod, const json& options, const std::string& uri) {
 bool OfInterest(const json& event) {
   static const std::set<std::string> verbs = {"create", "update", "patch", "delete", "deletecollection"};
   static const std::set<std::string> resources = {"pods", "nodes", "trainingjobs"};
-  if (event.value("stage", "") != "ResponseComplete" || !verbs.contains(event.value("verb", ""))) return false;
+  const std::string stage = event.value("stage", "");
+  if ((stage != "ResponseComplete" && stage != "Panic") || !verbs.contains(event.value("verb", ""))) return false;
   if (event.value("requestURI", "").find("dryRun=") != std::string::npos) return false;
   return event.contains("objectRef") && resources.contains(event["objectRef"].value("resource", ""));
+}
+
+// A request whose client went away ends with 504 when it was under way, and as 200 without an object ("connection
+// closed early") when nothing was answered; a server that panics breaks off in the middle.
+Outcome OutcomeOf(const json& event, int code) {
+  constexpr int kRequestTimeout = 408, kClientClosedRequest = 499;
+  if (event.value("stage", "") == "Panic") return Outcome::kUnknown;
+  if (code / 100 == 2) return event.contains("responseObject") ? Outcome::kDone : Outcome::kUnknown;
+  const bool refused = code / 100 == 4 && code != kRequestTimeout && code != kClientClosedRequest;
+  return refused ? Outcome::kRefused : Outcome::kUnknown;
+}
+
+std::string Unescape(const std::string& text) {
+  std::string plain;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const bool escaped = text[i] == '%' && i + 2 < text.size();
+    plain += escaped ? static_cast<char>(std::strtol(text.substr(i + 1, 2).c_str(), nullptr, 16)) : text[i];
+    i += escaped ? 2 : 0;
+  }
+  return plain;
+}
+
+// The equalities of the label selector. What it asks besides is left out: then it means more than it does.
+std::map<std::string, std::string> LabelsIn(const std::string& uri) {
+  constexpr std::string_view kParameter = "labelSelector=";
+  const size_t begin = uri.find(kParameter);
+  if (begin == std::string::npos) return {};
+  const size_t from = begin + kParameter.size();
+  std::map<std::string, std::string> labels;
+  std::istringstream selector(Unescape(uri.substr(from, uri.find('&', from) - from)));
+  for (std::string term; std::getline(selector, term, ',');) {
+    const size_t equals = term.find('=');
+    if (equals == std::string::npos || equals == 0 || term[equals - 1] == '!') continue;
+    labels[term.substr(0, equals)] = term.substr(term.find_last_of('=') + 1);
+  }
+  return labels;
+}
+
+void TakeCollection(const json& event, const Placed& collection, std::vector<Placed>* all) {
+  const json answer = event.value("responseObject", json::object());
+  for (const json& item : answer.value("items", json::array())) {
+    Placed one = collection;
+    one.early = true;
+    // They were listed at this version, and deleted after it.
+    if (const int64_t listed = RevisionOf(answer); listed > 0) one.place = {listed, 1};
+    AuditWrite& write = one.write;
+    write.object = item;
+    write.name = cluster::KeyOf(item).name, write.uid = cluster::UidOf(item);
+    write.listed = true;
+    write.removed = write.resource != "pods" ||
+                    GoesAtOnce(item, event.value("requestObject", json::object()), event.value("requestURI", ""));
+    all->push_back(std::move(one));
+  }
 }
 
 void Take(const json& event, std::vector<Placed>* all) {
   const json& about = event["objectRef"];
   Placed placed;
   AuditWrite& write = placed.write;
-  write.verb = event["verb"];
+  write.verb = event["verb"] == "deletecollection" ? "delete" : event["verb"];
   write.resource = about.value("resource", "");
   write.subresource = about.value("subresource", "");
   write.ns = about.value("namespace", ""), write.name = about.value("name", "");
@@ -71,51 +132,63 @@ void Take(const json& event, std::vector<Placed>* all) {
   write.received = ParseMicroTime(event.value("requestReceivedTimestamp", ""));
   write.done = ParseMicroTime(event.value("stageTimestamp", ""));
   write.code = event.value("/responseStatus/code"_json_pointer, 0);
+  write.outcome = OutcomeOf(event, write.code);
+  if (write.outcome == Outcome::kDone && event["verb"] == "deletecollection") return TakeCollection(event, placed, all);
   const json answer = event.value("responseObject", json::object());
   const json asked = event.value("requestObject", json::object());
-  if (write.code / 100 != 2) {
+  if (write.outcome != Outcome::kDone) {
     if (asked.is_object() && write.name.empty()) write.name = asked.value("/metadata/name"_json_pointer, "");
-    all->push_back(std::move(placed));
-    return;
-  }
-  if (write.verb == "deletecollection") {
-    write.verb = "delete";
-    placed.early = true;
-    // They were listed at this version, and deleted after it.
-    if (const int64_t listed = RevisionOf(answer); listed > 0) placed.place = {listed, 1};
-    for (const json& item : answer.value("items", json::array())) {
-      Placed one = placed;
-      one.write.object = item;
-      one.write.name = cluster::KeyOf(item).name, one.write.uid = cluster::UidOf(item);
-      one.write.removed = write.resource != "pods" || GoesAtOnce(item, asked, event.value("requestURI", ""));
-      if (!one.write.removed) one.write.object["metadata"]["deletionTimestamp"] = "soon";
-      all->push_back(std::move(one));
+    if (write.outcome == Outcome::kUnknown) {
+      placed.early = true;
+      if (asked.is_object() && (write.verb == "create" || write.verb == "update")) write.object = asked;
+      if (event["verb"] == "deletecollection") write.labels = LabelsIn(event.value("requestURI", ""));
     }
-    return;
+    return all->push_back(std::move(placed));
   }
   if (write.subresource == "binding" || write.subresource == "eviction") {
     write.object = asked;
-    all->push_back(std::move(placed));
-    return;
+    return all->push_back(std::move(placed));
   }
   write.object = answer;
   if (write.name.empty()) write.name = cluster::KeyOf(answer).name;
   write.uid = cluster::UidOf(answer);
-  if (write.verb == "delete") {
+  write.version = RevisionOf(answer);
+  if (write.verb == "delete" && answer.value("kind", "") == "Status") {
     // Some are told of what they deleted by name and UID alone.
-    if (answer.value("kind", "") == "Status") {
-      write.uid = answer.value("/details/uid"_json_pointer, "");
-      write.removed = placed.early = true;
-    } else {
-      write.removed = GoneAtOnce(write.resource, answer);
-    }
+    write.uid = answer.value("/details/uid"_json_pointer, "");
+    write.removed = true;
+  } else {
+    write.removed = GoneAtOnce(write);
   }
-  placed.place = {RevisionOf(answer), 0};
-  placed.early = placed.early || placed.place.revision == 0;
+  placed.place = {write.version, 0};
+  placed.early = write.version == 0;
   all->push_back(std::move(placed));
 }
 
 }  // namespace
+
+bool AuditWrite::Concerns(const std::string& full_name, const std::map<std::string, std::string>& borne) const {
+  if (!name.empty()) return full_name == ns + "/" + name;
+  return full_name.starts_with(ns + "/") && std::all_of(labels.begin(), labels.end(), [&borne](const auto& label) {
+           const auto found = borne.find(label.first);
+           return found != borne.end() && found->second == label.second;
+         });
+}
+
+std::string AuditWrite::Line() const {
+  const json about = object.is_object() ? object : json::object();
+  const auto told = [&about](const char* pointer) { return about.value(json::json_pointer(pointer), ""); };
+  std::string line = fmt::format("{:.3f} {}{}{} by {}: {}", done, verb, subresource.empty() ? "" : " ", subresource,
+                                 agent.substr(0, agent.find(' ')), code);
+  if (outcome == Outcome::kUnknown) line += ", may have happened";
+  if (version > 0) line += fmt::format(", version {}", version);
+  if (const std::string node = told("/spec/nodeName") + told("/target/name"); !node.empty()) line += ", on " + node;
+  if (const std::string phase = told("/status/phase"); !phase.empty()) line += ", " + phase;
+  if (listed) line += ", as it was listed";
+  const json grace = about.value("/metadata/deletionGracePeriodSeconds"_json_pointer, json());
+  if (grace.is_number()) line += ", being deleted with a grace of " + grace.dump();
+  return line + (removed ? ", gone" : "");
+}
 
 Result<std::vector<AuditWrite>> ReadAuditLog(std::istream& log) {
   std::vector<Placed> all;

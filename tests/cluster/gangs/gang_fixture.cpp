@@ -38,7 +38,7 @@ void GangTest::TearDown() {
                                std::filesystem::copy_options::overwrite_existing);
     std::printf("the whole history is kept in %s\n", kept.c_str());
   }
-  std::printf("history: %s\n", history.Summary().c_str());
+  std::printf("history: %s\n", history.Totals().c_str());
 }
 
 void GangTest::MakeNodes(int count, faults::KubeletHabits habits) {

@@ -12,8 +12,14 @@
 // needless undo  an attempt is taken back only when something had happened to it: a rival pod on its nodes, a node that
 //                went, shrank, was cordoned, tainted or not ready, a pod of it that somebody else deleted or that
 //                failed, or a pod that the API server refused. That the scheduler cannot bind a pod is no excuse.
+//
+// Where nobody knows whether a write was carried out, nobody is accused on the strength of it. A pod that may have been
+// deleted holds nothing until a later request shows it alive. A pod that may have been made, lost its gate or been
+// bound is taken to be there, without its gate or bound from the next write that shows it. A node that may have changed
+// has room for all and is unfit until it is written again.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -40,13 +46,17 @@ struct Breach {
   Seconds when = 0;
   std::string rule;
   std::string what;
+  std::vector<std::string> pods;  // that it is about: namespace/name
 };
 
 struct GangHistory {
   std::vector<Breach> breaches;
   int64_t writes = 0, pods = 0, gangs = 0, undone = 0;  // gangs: attempts whose gates went
   int64_t most_booked = 0;                              // GPUs at once, of all nodes
-  std::string Summary() const;
+  // The last writes about each pod that a breach is about, in the order of the store.
+  std::map<std::string, std::vector<std::string>> last_writes;
+  std::string Totals() const;   // one line
+  std::string Summary() const;  // and all breaches, with those writes
 };
 
 GangHistory Replay(const std::vector<AuditWrite>& writes, const Rules& rules);
