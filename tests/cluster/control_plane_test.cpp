@@ -11,8 +11,9 @@ namespace {
 
 using ::testing::HasSubstr;
 
+// It stays where it is: other tests have simulated nodes in the same cluster, and none of them has this label.
 const char kPod[] = R"({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
-    "spec": {"containers": [{"name": "c", "image": "none"}]}})";
+    "spec": {"containers": [{"name": "c", "image": "none"}], "nodeSelector": {"nobody": "has"}}})";
 
 TEST(ControlPlane, AdmitsPodsInAFreshNamespaceWithADefaultServiceAccount) {
   TRAINYARD_NEEDS_CLUSTER(plane);
