@@ -30,10 +30,11 @@ TEST_F(GangRace, ForTheLastEightGpusOneStartsWholeAndTheOtherWaitsAndFollows) {
   ASSERT_TRUE(Eventually([&] { return Ready("a") || Ready("b"); }));
   const std::string first = Ready("a") ? "a" : "b", second = first == "a" ? "b" : "a";
   AwaitUp(first, 1);
-  const json waits = AwaitReason(second);
-  EXPECT_NE(PhaseOf(waits), "Running");
+  const json waits = AwaitPhase(second, "Queued");
   const std::string reason = waits["status"]["reason"];
   EXPECT_THAT(reason, HasSubstr("needs 2 nodes with 4 free " + gpu().product + " GPUs each"));
+  EXPECT_THAT(reason, HasSubstr("held by " + ns_ + "/" + first + " (8 GPUs"));
+  EXPECT_THAT(reason, HasSubstr("8 GPUs held by pods of no TrainingJob"));
   EXPECT_FALSE(waits["status"].contains("placement")) << "it holds GPUs while it waits";
   EXPECT_EQ(kubelet_->Snapshot().size(), 4u) << "two pods of others and the two of " << first;
   Finish(first);
