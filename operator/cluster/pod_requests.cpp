@@ -1,26 +1,10 @@
 #include "operator/cluster/pod_requests.h"
 
-#include <algorithm>
-#include <limits>
-
 namespace trainyard::cluster {
 namespace {
 
+using api::Amounts;
 using nlohmann::json;
-using Amounts = std::map<std::string, int64_t>;
-
-int64_t SaturatingAdd(int64_t a, int64_t b) {
-  int64_t sum = 0;
-  return __builtin_add_overflow(a, b, &sum) ? std::numeric_limits<int64_t>::max() : sum;
-}
-
-void Add(Amounts& to, const Amounts& from) {
-  for (const auto& [name, amount] : from) to[name] = SaturatingAdd(to[name], amount);
-}
-
-void Max(Amounts& to, const Amounts& from) {
-  for (const auto& [name, amount] : from) to[name] = std::max(to[name], amount);
-}
 
 // Requests of `resources`; a limit stands in where no request is given, as the API server's defaulting does.
 Amounts RequestsOf(const json& resources, JsonReader& reader) {
@@ -34,7 +18,7 @@ Amounts ContainerRequests(const json& container, const json& statuses, JsonReade
   const std::string name = reader.String(container, "name");
   for (const json& status : statuses) {
     if (status.is_object() && reader.String(status, "name") == name) {
-      Max(amounts, reader.Quantities(status, "allocatedResources"));
+      api::MaxAmounts(amounts, reader.Quantities(status, "allocatedResources"));
     }
   }
   return amounts;
@@ -45,31 +29,19 @@ Amounts ContainerRequests(const json& container, const json& statuses, JsonReade
 Amounts PodRequests(const json& pod, JsonReader& reader) {
   const json& spec = reader.Object(pod, "spec");
   const json& status = reader.Object(pod, "status");
-  Amounts total;
+  api::PodSum sum;
   for (const json& container : reader.Array(spec, "containers")) {
-    if (container.is_object())
-      Add(total, ContainerRequests(container, reader.Array(status, "containerStatuses"), reader));
+    if (!container.is_object()) continue;
+    sum.Container(ContainerRequests(container, reader.Array(status, "containerStatuses"), reader));
   }
-  Amounts sidecars;
-  Amounts init_peak;
   for (const json& container : reader.Array(spec, "initContainers")) {
     if (!container.is_object()) continue;
-    Amounts needs = ContainerRequests(container, reader.Array(status, "initContainerStatuses"), reader);
-    if (reader.String(container, "restartPolicy") == "Always") {
-      Add(sidecars, needs);
-      Max(init_peak, sidecars);
-    } else {
-      Add(needs, sidecars);
-      Max(init_peak, needs);
-    }
+    sum.InitContainer(ContainerRequests(container, reader.Array(status, "initContainerStatuses"), reader),
+                      reader.String(container, "restartPolicy") == "Always");
   }
-  Add(total, sidecars);
-  Max(total, init_peak);
-  for (const auto& [name, amount] : RequestsOf(reader.Object(spec, "resources"), reader)) {
-    if (name == "cpu" || name == "memory") total[name] = amount;
-  }
-  Add(total, reader.Quantities(spec, "overhead"));
-  return total;
+  sum.WholePod(RequestsOf(reader.Object(spec, "resources"), reader));
+  sum.Overhead(reader.Quantities(spec, "overhead"));
+  return sum.Total();
 }
 
 }  // namespace trainyard::cluster

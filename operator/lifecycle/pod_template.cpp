@@ -1,7 +1,6 @@
 #include "operator/lifecycle/pod_template.h"
 
 #include <algorithm>
-#include <limits>
 #include <string_view>
 
 #include "operator/base/quantity.h"
@@ -10,8 +9,8 @@
 namespace trainyard::lifecycle {
 namespace {
 
+using api::Amounts;
 using nlohmann::json;
-using Amounts = std::map<std::string, int64_t>;
 
 const json kNoObject = json::object();
 const json kNoList = json::array();
@@ -127,19 +126,6 @@ Amounts RequestsOf(const json& container) {
   return amounts;
 }
 
-int64_t SaturatingAdd(int64_t a, int64_t b) {
-  int64_t sum = 0;
-  return __builtin_add_overflow(a, b, &sum) ? std::numeric_limits<int64_t>::max() : sum;
-}
-
-void Add(Amounts& to, const Amounts& from) {
-  for (const auto& [name, amount] : from) to[name] = SaturatingAdd(to[name], amount);
-}
-
-void Max(Amounts& to, const Amounts& from) {
-  for (const auto& [name, amount] : from) to[name] = std::max(to[name], amount);
-}
-
 bool IsComputed(const std::string& name) { return name == "cpu" || name == "memory"; }
 
 std::string Quantity(const std::string& name, int64_t amount) {
@@ -152,7 +138,7 @@ json MergeResources(const api::PodTemplate& pods, const Amounts& ours) {
   const json rest = Rest(pods);
   const json& theirs = TrainerOf(rest);
   Amounts requests = ours;
-  Max(requests, RequestsOf(theirs));
+  api::MaxAmounts(requests, RequestsOf(theirs));
   json out = {{"requests", json::object()}, {"limits", json::object()}};
   for (const auto& [name, amount] : requests) {
     out["requests"][name] = Quantity(name, amount);
@@ -173,25 +159,17 @@ bool UsesHostNetwork(const api::PodTemplate& pods) { return Rest(pods).value("ho
 Amounts RequestsWithTemplate(const api::PodTemplate& pods, const Amounts& trainer) {
   if (pods.rest.empty()) return trainer;
   const json rest = Rest(pods);
-  Amounts total = trainer;
-  Amounts sidecars, init_peak;
-  Max(total, RequestsOf(TrainerOf(rest)));
+  Amounts ours = trainer;
+  api::MaxAmounts(ours, RequestsOf(TrainerOf(rest)));
+  api::PodSum sum;
+  sum.Container(ours);
   for (const json& container : Member(rest, "containers", kNoList)) {
-    if (!IsTrainer(container)) Add(total, RequestsOf(container));
+    if (!IsTrainer(container)) sum.Container(RequestsOf(container));
   }
   for (const json& container : Member(rest, "initContainers", kNoList)) {
-    Amounts needs = RequestsOf(container);
-    if (container.value("restartPolicy", json()) == "Always") {
-      Add(sidecars, needs);
-      Max(init_peak, sidecars);
-    } else {
-      Add(needs, sidecars);
-      Max(init_peak, needs);
-    }
+    sum.InitContainer(RequestsOf(container), container.value("restartPolicy", json()) == "Always");
   }
-  Add(total, sidecars);
-  Max(total, init_peak);
-  return total;
+  return sum.Total();
 }
 
 void MergeTemplate(const api::PodTemplate& pods, const std::string& node, json& pod) {

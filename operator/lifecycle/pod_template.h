@@ -2,12 +2,11 @@
 // fields of security contexts, which only the user can know. Private to the room. Pure. Thread-safety: pure functions.
 #pragma once
 
-#include <cstdint>
-#include <map>
 #include <string>
 
 #include <nlohmann/json.hpp>
 
+#include "operator/api/pod_amounts.h"
 #include "operator/api/training_job.h"
 
 namespace trainyard::lifecycle {
@@ -19,12 +18,11 @@ void MergeTemplate(const api::PodTemplate& pods, const std::string& node, nlohma
 // Requests and limits of a container as the template has them for container `trainer`, over ours: of cpu and memory the
 // larger request counts, the rest is added. Other resources than those two get a limit equal to the request, as
 // Kubernetes demands.
-nlohmann::json MergeResources(const api::PodTemplate& pods, const std::map<std::string, int64_t>& ours);
+nlohmann::json MergeResources(const api::PodTemplate& pods, const api::Amounts& ours);
 
-// What the whole pod asks for, as kube-scheduler counts it, when container `trainer` asks for `trainer`: with the
-// containers beside it, and at least what the init containers ask for. Base units, cpu in milli. Sums saturate.
-std::map<std::string, int64_t> RequestsWithTemplate(const api::PodTemplate& pods,
-                                                    const std::map<std::string, int64_t>& trainer);
+// What the whole pod asks for, as kube-scheduler counts it (api::PodSum), when container `trainer` asks for `trainer`
+// and for what the template adds to it.
+api::Amounts RequestsWithTemplate(const api::PodTemplate& pods, const api::Amounts& trainer);
 
 // Whether the template says itself how much of `resource` container `trainer` asks for.
 bool AsksFor(const api::PodTemplate& pods, const std::string& resource);
