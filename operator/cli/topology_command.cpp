@@ -4,9 +4,11 @@
 #include <iostream>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <ostream>
 #include <vector>
 
+#include "operator/api/names.h"
 #include "operator/base/files.h"
 #include "operator/cli/exit_codes.h"
 
@@ -20,7 +22,7 @@ using placement::TopoFacts;
 
 struct Flags {
   std::string path;
-  std::string node = "NODE";
+  std::optional<std::string> node;
   bool annotation = false;
 };
 
@@ -103,6 +105,14 @@ std::string NicLine(const TopoFacts::Nearest& nic, size_t gpus) {
 }
 
 int RunTopology(const Flags& flags, std::ostream& out, std::ostream& err) {
+  // It goes into a command that people paste.
+  if (flags.node && !api::IsDnsSubdomain(*flags.node)) {
+    err << "trainyard: --node: '" << api::Printable(*flags.node)
+        << "' is not the name of a node: at most 253 lower-case letters, digits, '-' and '.', with a letter or digit "
+           "at "
+           "both ends of each part\n";
+    return kExitBadInput;
+  }
   const std::string name = flags.path == "-" ? "standard input" : flags.path;
   std::string text;
   if (flags.path == "-") {
@@ -122,8 +132,8 @@ int RunTopology(const Flags& flags, std::ostream& out, std::ostream& err) {
   }
   const TopoFacts facts = placement::Study(*matrix);
   const std::string islands = placement::IslandsText(facts.islands);
-  const std::string command =
-      "kubectl annotate node " + flags.node + " --overwrite " + placement::kGpuLinksAnnotation + "=" + islands;
+  const std::string command = "kubectl annotate node " + flags.node.value_or("NODE") + " --overwrite " +
+                              placement::kGpuLinksAnnotation + "=" + islands;
   if (flags.annotation) {
     out << command << "\n";
     for (const std::string& fault : facts.faults) err << "trainyard: " << name << ": " << fault << "\n";

@@ -12,7 +12,7 @@
 namespace trainyard::cli {
 
 // Registers the subcommand; when it runs it sets `exit_code`: kExitOk, kExitJobFailed when links are missing,
-// kExitBadInput for what is no matrix. The references must outlive `app`.
+// kExitBadInput for what is no matrix or no name of a node. The references must outlive `app`.
 void AddTopologyCommand(CLI::App& app, int& exit_code, std::ostream& out, std::ostream& err);
 
 // What it prints, line by line.

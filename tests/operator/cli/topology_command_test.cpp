@@ -68,7 +68,7 @@ TEST(TopologyCommand, ExplainsBridgedPairs) {
 TEST(TopologyCommand, PrintsWhatTheDocsShow) {
   std::ifstream file(TRAINYARD_SOURCE_DIR "/docs/placement.md");
   const std::string docs{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  EXPECT_THAT(docs, HasSubstr("```\n" + Explain({File("bridged_pairs")}).out + "```\n"));
+  EXPECT_THAT(docs, HasSubstr("```\n" + Explain({File("bridged_pairs"), "--node", "ws-1"}).out + "```\n"));
 }
 
 TEST(TopologyCommand, ExplainsMachinesWithoutNvLinkAndMeshes) {
@@ -91,6 +91,26 @@ TEST(TopologyCommand, PrintsOnlyTheCommandForTheAnnotation) {
   const Output result = Explain({"--annotation", File("pasted")});
   EXPECT_EQ(result.code, kExitOk);
   EXPECT_EQ(result.out, "kubectl annotate node NODE --overwrite trainyard.dev/gpu-links=0-1/2-3\n");
+}
+
+TEST(TopologyCommand, TheNodeOfTheCommandIsAName) {
+  const std::string longest =
+      std::string(63, 'a') + "." + std::string(63, 'b') + "." + std::string(63, 'c') + "." + std::string(61, 'd');
+  for (const std::string& node : {std::string("a"), std::string("gpu-7.example.com"), longest}) {
+    const Output result = Explain({"--annotation", File("pasted"), "--node", node});
+    EXPECT_EQ(result.code, kExitOk) << node;
+    EXPECT_EQ(result.out, "kubectl annotate node " + node + " --overwrite trainyard.dev/gpu-links=0-1/2-3\n");
+  }
+  for (const std::string& node :
+       {std::string(""), std::string("a b"), std::string("x; reboot"), std::string("$(id)"), std::string("Node"),
+        std::string("-a"), std::string("a..b"), std::string("a\nb"), longest + "d", std::string("--all")}) {
+    const Output result = Explain({"--annotation", File("pasted"), "--node=" + node});
+    EXPECT_EQ(result.code, kExitBadInput) << node;
+    EXPECT_EQ(result.out, "") << node;
+    if (node.empty()) continue;  // the parser of flags has said so already
+    EXPECT_THAT(result.err, testing::StartsWith("trainyard: --node: '")) << node;
+    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+  }
 }
 
 TEST(TopologyCommand, WhatIsNoMatrixIsBadInput) {
