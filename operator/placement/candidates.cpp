@@ -111,7 +111,7 @@ std::vector<ProductCandidates> FindCandidates(const Yard& yard, const GangReques
   const YardIndex& index = yard.index();
   const RequestView view(yard, request);
   const bool needs_links = request.nvlink == api::NvLink::kRequired && request.gpus > 1;
-  const bool anywhere = request.constraints.node_selector.empty() && request.constraints.affinity.empty();
+  const std::vector<uint32_t> bars = Judge(yard, request.constraints);
   // Per product number its place in what is returned.
   constexpr size_t kUnwanted = static_cast<size_t>(-1), kUnseen = static_cast<size_t>(-2);
   std::vector<ProductCandidates> out;
@@ -126,13 +126,12 @@ std::vector<ProductCandidates> FindCandidates(const Yard& yard, const GangReques
 
   for (uint32_t i = 0; i < index.slots().size(); ++i) {
     const YardIndex::Slot& slot = index.slots()[i];
-    if (!slot.eligible || place[slot.product] == kUnwanted) continue;
+    if (!slot.eligible || bars[i] != 0 || place[slot.product] == kUnwanted) continue;
     if (needs_links && slot.linked < request.per_node) continue;
     const int64_t free = view.Free(i);
     if (free < request.per_node || view.Lacks(i)) continue;
     const YardNode& node = yard.nodes()[i];
     if (within && node.path.size() <= *within) continue;
-    if ((slot.tainted || !anywhere) && !Allowed(node, request.constraints)) continue;
     size_t& at = place[slot.product];
     if (at == kUnseen) {
       at = out.size();

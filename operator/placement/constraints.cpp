@@ -60,6 +60,10 @@ bool Holds(const api::NodeRequirement& requirement, const std::string* value) {
   return requirement.op == "Lt" && *have < *bound;
 }
 
+bool FieldHolds(const YardNode& node, const api::NodeRequirement& requirement) {
+  return Holds(requirement, requirement.key == "metadata.name" ? &node.name : nullptr);
+}
+
 // The first requirement of a term that does not hold; null: all hold.
 const api::NodeRequirement* FirstFailing(const YardNode& node, const api::NodeTerm& term) {
   const Labels& labels = LabelsOf(node);
@@ -68,7 +72,7 @@ const api::NodeRequirement* FirstFailing(const YardNode& node, const api::NodeTe
     if (!Holds(requirement, label == labels.end() ? nullptr : &label->second)) return &requirement;
   }
   for (const api::NodeRequirement& requirement : term.fields) {
-    if (!Holds(requirement, requirement.key == "metadata.name" ? &node.name : nullptr)) return &requirement;
+    if (!FieldHolds(node, requirement)) return &requirement;
   }
   return nullptr;
 }
@@ -91,6 +95,54 @@ const std::pair<const std::string, std::string>* FirstUnselected(const YardNode&
     if (label == labels.end() || label->second != wanted.second) return &wanted;
   }
   return nullptr;
+}
+
+// By position: 1 where something holds.
+using NodeSet = std::vector<uint8_t>;
+
+void Intersect(NodeSet& set, const NodeSet& other) {
+  for (size_t i = 0; i < set.size(); ++i) set[i] &= other[i];
+}
+
+NodeSet WhereLabel(const Yard& yard, const api::NodeRequirement& requirement) {
+  NodeSet set(yard.nodes().size(), Holds(requirement, nullptr) ? 1 : 0);
+  const YardIndex::ByValue& values = yard.index().Label(requirement.key);
+  const auto mark = [&set](const YardIndex::Positions& nodes, bool holds) {
+    for (const uint32_t node : nodes) set[node] = holds ? 1 : 0;
+  };
+  if (requirement.op == "In") {  // the list may be long, and so may be that of the values there are
+    for (const std::string& value : requirement.values) {
+      if (const auto found = values.find(value); found != values.end()) mark(found->second, true);
+    }
+    return set;
+  }
+  for (const auto& [value, nodes] : values) mark(nodes, Holds(requirement, &value));
+  return set;
+}
+
+NodeSet WhereField(const Yard& yard, const api::NodeRequirement& requirement) {
+  NodeSet set(yard.nodes().size());
+  for (size_t i = 0; i < set.size(); ++i) set[i] = FieldHolds(yard.nodes()[i], requirement) ? 1 : 0;
+  return set;
+}
+
+// Where each requirement of a term holds, in the order of FirstFailing.
+std::vector<NodeSet> WhereEach(const Yard& yard, const api::NodeTerm& term) {
+  std::vector<NodeSet> sets;
+  for (const api::NodeRequirement& requirement : term.expressions) sets.push_back(WhereLabel(yard, requirement));
+  for (const api::NodeRequirement& requirement : term.fields) sets.push_back(WhereField(yard, requirement));
+  if (sets.empty()) sets.emplace_back(yard.nodes().size(), 0);
+  return sets;
+}
+
+NodeSet WhereAny(const Yard& yard, const std::vector<api::NodeTerm>& terms) {
+  NodeSet any(yard.nodes().size(), 0);
+  for (const api::NodeTerm& term : terms) {
+    NodeSet all(any.size(), 1);
+    for (const NodeSet& set : WhereEach(yard, term)) Intersect(all, set);
+    for (size_t i = 0; i < any.size(); ++i) any[i] |= all[i];
+  }
+  return any;
 }
 
 std::string Text(const api::NodeRequirement& requirement) {
@@ -123,6 +175,30 @@ std::string WhyBarred(const YardNode& node, const api::NodeConstraints& constrai
     return "node selector " + wanted->first + "=" + wanted->second;
   }
   return AffinityHolds(node, constraints) ? "" : AffinityText(node, constraints);
+}
+
+std::vector<uint32_t> Judge(const Yard& yard, const api::NodeConstraints& constraints) {
+  std::vector<uint32_t> bars(yard.nodes().size(), 0);
+  uint32_t bar = 0;
+  for (const auto& [taints, nodes] : yard.index().taints()) {
+    if (FirstUntolerated(yard.nodes()[nodes.front()], constraints) == nullptr) continue;
+    ++bar;
+    for (const uint32_t node : nodes) bars[node] = bar;
+  }
+  // What bars first is what WhyBarred names.
+  const auto bar_outside = [&](const NodeSet& set) {
+    ++bar;
+    for (size_t i = 0; i < bars.size(); ++i) {
+      if (set[i] == 0 && bars[i] == 0) bars[i] = bar;
+    }
+  };
+  for (const auto& [key, value] : constraints.node_selector) bar_outside(WhereLabel(yard, {key, "In", {value}}));
+  if (constraints.affinity.size() == 1) {
+    for (const NodeSet& set : WhereEach(yard, constraints.affinity.front())) bar_outside(set);
+  } else if (!constraints.affinity.empty()) {
+    bar_outside(WhereAny(yard, constraints.affinity));
+  }
+  return bars;
 }
 
 }  // namespace trainyard::placement

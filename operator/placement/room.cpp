@@ -1,6 +1,7 @@
 #include "operator/placement/room.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "operator/placement/candidates.h"
 #include "operator/placement/constraints.h"
@@ -11,116 +12,112 @@ namespace {
 // "node selector a=b" bars what is outside of it, a taint what is on it.
 std::string Outside(const std::string& barred) { return barred.starts_with("node ") ? "outside " + barred : barred; }
 
-// Counts barred nodes by reason. Words cost more than everything else that is asked of a node, so they are made once
-// where all that a reason can say is in the request.
-class BarredCount {
+class Counter {
  public:
-  BarredCount(const GangRequest& request, std::map<std::string, int64_t>& unfit)
-      : constraints_(request.constraints), unfit_(unfit) {
-    selector_.node_selector = constraints_.node_selector;
-    const auto& affinity = constraints_.affinity;
-    same_words_ = constraints_.node_selector.size() <= 1 &&
-                  (affinity.size() != 1 || affinity[0].expressions.size() + affinity[0].fields.size() <= 1);
+  Counter(const Yard& yard, const GangRequest& request)
+      : yard_(yard),
+        request_(request),
+        products_(ShortNames(request.products, yard.catalogue())),
+        view_(yard, request),
+        bars_(Judge(yard, request.constraints)),
+        clique_(yard.index().depth() - 1),
+        level_(std::min(clique_, request.level.empty() ? clique_ : yard.LevelIndex(request.level).value_or(clique_))),
+        needs_links_(request.nvlink == api::NvLink::kRequired && request.gpus > 1) {
+    if (needs_links_) room_.nvlink_domains.resize(yard.nodes().size());
+    if (level_ < clique_) room_.level_domains.resize(yard.nodes().size());
   }
 
-  // `node` is not allowed.
-  void Add(const YardNode& node) {
-    if (!same_words_ || !node.taints.empty()) {
-      ++unfit_[Outside(WhyBarred(node, constraints_))];
-      return;
+  Room Count() {
+    // By product number: whether it is asked for; -1: not looked at yet.
+    std::vector<int> asked(yard_.index().products(), -1);
+    for (uint32_t i = 0; i < yard_.nodes().size(); ++i) {
+      int& is_asked = asked[yard_.index().slots()[i].product];
+      if (is_asked < 0) is_asked = ProductAllowed(yard_.nodes()[i], products_) ? 1 : 0;
+      if (is_asked == 1 && Open(i)) Use(i);
     }
-    const bool selector = !constraints_.node_selector.empty() && !Allowed(node, selector_);
-    int64_t*& count = selector ? by_selector_ : by_affinity_;
-    if (count == nullptr) count = &unfit_[Outside(WhyBarred(node, constraints_))];
-    ++*count;
+    // Words cost more than all else that is asked of a node: they are made once for each bar.
+    for (const auto& [nodes, example] : by_bar_) {
+      if (nodes > 0) room_.unfit[Outside(WhyBarred(yard_.nodes()[example], request_.constraints))] += nodes;
+    }
+    for (const auto& [name, gpus] : request_.held) {
+      const YardNode* node = yard_.Find(name);
+      if (node == nullptr || !node->Eligible() || !ProductAllowed(*node, products_)) continue;
+      if (Allowed(*node, request_.constraints)) room_.kept += std::min(gpus, node->free);
+    }
+    for (auto* domains : {&room_.nvlink_domains, &room_.level_domains}) {
+      std::erase_if(*domains, [](const DomainRoom& domain) { return domain.nodes == 0; });
+    }
+    return std::move(room_);
   }
 
  private:
-  const api::NodeConstraints& constraints_;
-  api::NodeConstraints selector_;  // alone
-  std::map<std::string, int64_t>& unfit_;
-  bool same_words_ = false;
-  int64_t* by_selector_ = nullptr;
-  int64_t* by_affinity_ = nullptr;
-};
+  // Whether the job may use the node, if it is free; else why not is counted.
+  bool Open(uint32_t i) {
+    const YardIndex::Slot& slot = yard_.index().slots()[i];
+    if (!slot.eligible) {
+      ++room_.unfit[yard_.nodes()[i].ineligible];
+      return false;
+    }
+    if (bars_[i] != 0) {
+      if (bars_[i] >= by_bar_.size()) by_bar_.resize(bars_[i] + 1);
+      auto& [nodes, example] = by_bar_[bars_[i]];
+      if (nodes++ == 0) example = i;
+      ++room_.barred;
+      return false;
+    }
+    if (!request_.level.empty() && request_.level_required && yard_.nodes()[i].path.size() <= level_) {
+      ++room_.unfit["without a known " + request_.level];
+      return false;
+    }
+    if (needs_links_ && slot.linked < request_.per_node) {
+      ++room_.unfit["without NVLink between " + std::to_string(request_.per_node) + " GPUs"];
+      return false;
+    }
+    return true;
+  }
 
-void AddTo(DomainRoom& domain, const Yard& yard, size_t node, size_t level, int64_t free, bool has_room) {
-  if (domain.name.empty()) domain.name = DomainName(yard, node, level);
-  domain.free_gpus += free;
-  domain.with_room += has_room ? 1 : 0;
-}
+  void Use(uint32_t i) {
+    ++room_.eligible;
+    if (room_.open.size() < 4) room_.open.push_back(yard_.nodes()[i].name);
+    const int64_t free = view_.Free(i);
+    room_.free_gpus += free;
+    room_.largest_usable = std::max(room_.largest_usable, yard_.index().slots()[i].usable);
+    if (room_.largest_node.empty() || free > room_.largest_free) {
+      room_.largest_free = free;
+      room_.largest_node = yard_.nodes()[i].name;
+    }
+    bool has_room = free >= request_.per_node;
+    if (has_room && view_.Lacks(i)) {
+      has_room = false;
+      ++room_.lacking[LackingResource(yard_.nodes()[i], request_)];
+    }
+    room_.with_room += has_room ? 1 : 0;
+    if (needs_links_) Add(room_.nvlink_domains, yard_.index().Domains(clique_)[i], free, has_room);
+    if (level_ < clique_) Add(room_.level_domains, yard_.index().Domains(level_)[i], free, has_room);
+  }
+
+  static void Add(std::vector<DomainRoom>& domains, uint32_t domain, int64_t free, bool has_room) {
+    DomainRoom& room = domains[domain];
+    room.domain = domain;
+    ++room.nodes;
+    room.free_gpus += free;
+    room.with_room += has_room ? 1 : 0;
+  }
+
+  const Yard& yard_;
+  const GangRequest& request_;
+  const std::vector<std::string> products_;
+  const RequestView view_;
+  const std::vector<uint32_t> bars_;
+  const size_t clique_;
+  const size_t level_;  // that of cliques when no level is named, or one that no node has
+  const bool needs_links_;
+  std::vector<std::pair<int64_t, uint32_t>> by_bar_;  // how many nodes, and the first of them
+  Room room_;
+};
 
 }  // namespace
 
-Room RoomFor(const Yard& yard, const GangRequest& request) {
-  const std::vector<std::string> products = ShortNames(request.products, yard.catalogue());
-  const size_t clique = yard.index().depth() - 1;
-  // That of cliques when no level is named, or one that no node has.
-  const size_t level =
-      std::min(clique, request.level.empty() ? clique : yard.LevelIndex(request.level).value_or(clique));
-  const bool needs_links = request.nvlink == api::NvLink::kRequired && request.gpus > 1;
-  const RequestView view(yard, request);
-  DomainRoom* nvlink_domain = nullptr;
-  DomainRoom* level_domain = nullptr;
-  uint32_t nvlink_id = 0, level_id = 0;  // of these two, for nodes of one domain mostly stand side by side
-  Room room;
-  BarredCount barred(request, room.unfit);
-  // By product number: whether it is asked for; -1: not looked at yet.
-  std::vector<int> asked(yard.index().products(), -1);
-  for (size_t i = 0; i < yard.nodes().size(); ++i) {
-    const YardNode& node = yard.nodes()[i];
-    int& is_asked = asked[yard.index().slots()[i].product];
-    if (is_asked < 0) is_asked = ProductAllowed(node, products) ? 1 : 0;
-    if (is_asked == 0) continue;
-    if (!node.Eligible()) {
-      ++room.unfit[node.ineligible];
-      continue;
-    }
-    if (!Allowed(node, request.constraints)) {
-      barred.Add(node);
-      ++room.barred;
-      continue;
-    }
-    if (!request.level.empty() && request.level_required && node.path.size() <= level) {
-      ++room.unfit["without a known " + request.level];
-      continue;
-    }
-    if (needs_links && !node.Linked(request.per_node)) {
-      ++room.unfit["without NVLink between " + std::to_string(request.per_node) + " GPUs"];
-      continue;
-    }
-    ++room.eligible;
-    if (room.open.size() < 4) room.open.push_back(node.name);
-    const int64_t free = view.Free(i);
-    room.free_gpus += free;
-    room.largest_usable = std::max(room.largest_usable, node.usable);
-    if (room.largest_node.empty() || free > room.largest_free) {
-      room.largest_free = free;
-      room.largest_node = node.name;
-    }
-    bool has_room = free >= request.per_node;
-    if (has_room && view.Lacks(i)) {
-      has_room = false;
-      ++room.lacking[LackingResource(node, request)];
-    }
-    room.with_room += has_room ? 1 : 0;
-    if (needs_links) {
-      const uint32_t id = yard.index().Domains(clique)[i];
-      if (nvlink_domain == nullptr || id != nvlink_id) nvlink_domain = &room.nvlink_domains[nvlink_id = id];
-      AddTo(*nvlink_domain, yard, i, clique, free, has_room);
-    }
-    if (level < clique) {
-      const uint32_t id = yard.index().Domains(level)[i];
-      if (level_domain == nullptr || id != level_id) level_domain = &room.level_domains[level_id = id];
-      AddTo(*level_domain, yard, i, level, free, has_room);
-    }
-  }
-  for (const auto& [name, gpus] : request.held) {
-    const YardNode* node = yard.Find(name);
-    if (node == nullptr || !node->Eligible() || !ProductAllowed(*node, products)) continue;
-    if (Allowed(*node, request.constraints)) room.kept += std::min(gpus, node->free);
-  }
-  return room;
-}
+Room RoomFor(const Yard& yard, const GangRequest& request) { return Counter(yard, request).Count(); }
 
 }  // namespace trainyard::placement

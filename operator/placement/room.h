@@ -13,7 +13,8 @@ namespace trainyard::placement {
 
 // Nodes of one domain that are open to the request.
 struct DomainRoom {
-  std::string name;  // for people
+  uint32_t domain = 0;  // as YardIndex::Domains has it
+  int64_t nodes = 0;
   int64_t free_gpus = 0;
   int64_t with_room = 0;  // nodes that could take a pod now
 };
@@ -30,10 +31,11 @@ struct Room {
   int64_t free_gpus = 0;
   int64_t largest_usable = 0;  // the most GPUs that any of them has, in use or not
   int64_t largest_free = 0;
-  std::string largest_node;                       // has largest_free
-  int64_t kept = 0;                               // GPUs that would be free but for gangs ahead in the queue
-  std::map<uint32_t, DomainRoom> nvlink_domains;  // NVLink domain -> what is free in it
-  std::map<uint32_t, DomainRoom> level_domains;   // domain of the level that the request names; empty without one
+  std::string largest_node;  // has largest_free
+  int64_t kept = 0;          // GPUs that would be free but for gangs ahead in the queue
+  // In ascending order.
+  std::vector<DomainRoom> nvlink_domains;  // empty if the request needs no links
+  std::vector<DomainRoom> level_domains;   // of the level that the request names; empty without one
 };
 
 Room RoomFor(const Yard& yard, const GangRequest& request);

@@ -8,6 +8,7 @@
 
 #include "operator/placement/candidates.h"
 #include "operator/placement/room.h"
+#include "operator/placement/selection.h"
 
 namespace trainyard::placement {
 namespace {
@@ -55,19 +56,19 @@ std::string Kept(const Room& room) {
 }
 
 // The domain with the most nodes that have room, then the most free GPUs; null without any.
-const DomainRoom* Best(const std::map<uint32_t, DomainRoom>& domains) {
-  const auto best = std::max_element(domains.begin(), domains.end(), [](const auto& a, const auto& b) {
-    return std::pair(a.second.with_room, a.second.free_gpus) < std::pair(b.second.with_room, b.second.free_gpus);
+const DomainRoom* Best(const std::vector<DomainRoom>& domains) {
+  const auto best = std::max_element(domains.begin(), domains.end(), [](const DomainRoom& a, const DomainRoom& b) {
+    return std::pair(a.with_room, a.free_gpus) < std::pair(b.with_room, b.free_gpus);
   });
-  return best == domains.end() ? nullptr : &best->second;
+  return best == domains.end() ? nullptr : &*best;
 }
 
 // The domain with the most free GPUs.
-const DomainRoom* Freest(const std::map<uint32_t, DomainRoom>& domains) {
-  const auto best = std::max_element(domains.begin(), domains.end(), [](const auto& a, const auto& b) {
-    return a.second.free_gpus < b.second.free_gpus;
+const DomainRoom* Freest(const std::vector<DomainRoom>& domains) {
+  const auto best = std::max_element(domains.begin(), domains.end(), [](const DomainRoom& a, const DomainRoom& b) {
+    return a.free_gpus < b.free_gpus;
   });
-  return best == domains.end() ? nullptr : &best->second;
+  return best == domains.end() ? nullptr : &*best;
 }
 
 // One change of the request under which it would fit now, or nothing.
@@ -170,7 +171,8 @@ std::string WhyNot(const Yard& yard, const GangRequest& request) {
     std::string text = "needs " + Gpus(request.gpus) + " of one NVLink domain; ";
     const DomainRoom* best = Freest(room.nvlink_domains);
     if (best == nullptr) return text + "no node has one" + Unfit(room) + WouldHelp(yard, request, room);
-    text += "largest free domain has " + std::to_string(best->free_gpus) + " (" + best->name + ")";
+    text += "largest free domain has " + std::to_string(best->free_gpus) + " (" +
+            DomainName(yard, best->domain, yard.index().depth() - 1) + ")";
     if (best->free_gpus >= request.gpus) {
       text += ", but not as " + Nodes(count) + " with " + std::to_string(request.per_node) + " each";
     }
@@ -189,7 +191,8 @@ std::string WhyNot(const Yard& yard, const GangRequest& request) {
     const DomainRoom* best = Best(room.level_domains);
     return Asked(request, product) + " in one " + request.level + "; " +
            (best == nullptr ? "no " + request.level + " is known"
-                            : "the best one has " + std::to_string(best->with_room) + " (" + best->name + ")") +
+                            : "the best one has " + std::to_string(best->with_room) + " (" +
+                                  DomainName(yard, best->domain, *yard.LevelIndex(request.level)) + ")") +
            tail;
   }
   return Asked(request, product) + "; " + std::to_string(room.with_room) + " of " + Nodes(room.eligible, "fit ") +

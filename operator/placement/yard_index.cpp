@@ -16,6 +16,21 @@ bool SamePlace(const YardNode& a, const YardNode& b, size_t level) {
   return known == level + 1 || (!a.clique.empty() && a.clique == b.clique);
 }
 
+YardIndex::Taints TaintsOf(const YardNode& node) {
+  YardIndex::Taints taints;
+  for (const api::Taint& taint : node.taints) taints.emplace_back(taint.key, taint.value, taint.effect);
+  return taints;
+}
+
+// Takes `position` out of what is kept under `key`.
+template <typename Map>
+void Drop(Map& map, const typename Map::key_type& key, uint32_t position) {
+  const auto it = map.find(key);
+  if (it == map.end()) return;
+  std::erase(it->second, position);
+  if (it->second.empty()) map.erase(it);
+}
+
 }  // namespace
 
 void YardIndex::Pack(size_t position, const YardNode& node) {
@@ -23,7 +38,6 @@ void YardIndex::Pack(size_t position, const YardNode& node) {
   slot.usable = node.usable;
   slot.free = node.free;
   slot.eligible = node.Eligible();
-  slot.tainted = !node.taints.empty();
   slot.linked = node.Linked(kNotCounted) ? kNotCounted : std::max<int64_t>(1, node.island);
   slot.product = products_.try_emplace(node.product, static_cast<uint32_t>(products_.size())).first->second;
   for (size_t i = 0; i < kPackedResources.size(); ++i) {
@@ -32,15 +46,32 @@ void YardIndex::Pack(size_t position, const YardNode& node) {
   }
 }
 
+void YardIndex::AddMarks(uint32_t position, const YardNode& node) {
+  for (const auto& [key, value] : node.snapshot->labels) labels_[key][value].push_back(position);
+  if (!node.taints.empty()) taints_[TaintsOf(node)].push_back(position);
+}
+
+void YardIndex::RemoveMarks(uint32_t position, const YardNode& node) {
+  for (const auto& [key, value] : node.snapshot->labels) {
+    const auto label = labels_.find(key);
+    Drop(label->second, value, position);
+    if (label->second.empty()) labels_.erase(label);
+  }
+  if (!node.taints.empty()) Drop(taints_, TaintsOf(node), position);
+}
+
 void YardIndex::Rebuild(const std::vector<YardNode>& nodes, size_t levels) {
   slots_.assign(nodes.size(), Slot());
   products_.clear();
   nodes_of_job_.clear();
+  labels_.clear();
+  taints_.clear();
   domains_.assign(levels + 1, std::vector<uint32_t>(nodes.size()));
   std::unordered_map<std::string_view, uint32_t> cliques;
   for (size_t i = 0; i < nodes.size(); ++i) {
     const auto position = static_cast<uint32_t>(i);
     Pack(i, nodes[i]);
+    AddMarks(position, nodes[i]);
     for (const auto& [job, gpus] : nodes[i].used_by_job) nodes_of_job_[job].push_back(position);
     for (size_t level = 0; level < levels; ++level) {
       const bool same = i > 0 && SamePlace(nodes[i - 1], nodes[i], level);
@@ -53,15 +84,16 @@ void YardIndex::Rebuild(const std::vector<YardNode>& nodes, size_t levels) {
 }
 
 void YardIndex::Refresh(size_t position, const YardNode& before, const YardNode& now) {
+  const auto at = static_cast<uint32_t>(position);
   for (const auto& [job, gpus] : before.used_by_job) {
-    if (now.used_by_job.contains(job)) continue;
-    const auto it = nodes_of_job_.find(job);
-    if (it == nodes_of_job_.end()) continue;
-    std::erase(it->second, static_cast<uint32_t>(position));
-    if (it->second.empty()) nodes_of_job_.erase(it);
+    if (!now.used_by_job.contains(job)) Drop(nodes_of_job_, job, at);
   }
   for (const auto& [job, gpus] : now.used_by_job) {
-    if (!before.used_by_job.contains(job)) nodes_of_job_[job].push_back(static_cast<uint32_t>(position));
+    if (!before.used_by_job.contains(job)) nodes_of_job_[job].push_back(at);
+  }
+  if (before.snapshot != now.snapshot) {
+    RemoveMarks(at, before);
+    AddMarks(at, now);
   }
   Pack(position, now);
 }
@@ -71,10 +103,16 @@ uint32_t YardIndex::Product(const std::string& name) const {
   return it == products_.end() ? std::numeric_limits<uint32_t>::max() : it->second;
 }
 
-const std::vector<uint32_t>& YardIndex::NodesOf(const std::string& job_uid) const {
-  static const std::vector<uint32_t> kNone;
+const YardIndex::Positions& YardIndex::NodesOf(const std::string& job_uid) const {
+  static const Positions kNone;
   const auto it = nodes_of_job_.find(job_uid);
   return it == nodes_of_job_.end() ? kNone : it->second;
+}
+
+const YardIndex::ByValue& YardIndex::Label(const std::string& key) const {
+  static const ByValue kNone;
+  const auto it = labels_.find(key);
+  return it == labels_.end() ? kNone : it->second;
 }
 
 }  // namespace trainyard::placement

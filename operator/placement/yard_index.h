@@ -1,15 +1,20 @@
-// The yard in packed numbers: what a choice among thousands of nodes reads of each, without touching strings. It
-// follows the nodes of its Yard, at the same positions. Thread-safety: const access from any thread.
+// The yard in packed numbers: what a choice among thousands of nodes reads of each, without touching strings, and which
+// nodes share a label value or their taints. It follows the nodes of its Yard, at the same positions.
+// Thread-safety: const access from any thread.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
+
+#include "operator/api/snapshot.h"
 
 namespace trainyard::placement {
 
@@ -29,8 +34,11 @@ class YardIndex {
     int64_t linked = 0;    // a pod of so many GPUs has NVLink between all of them, see YardNode::Linked
     uint32_t product = 0;  // see Product()
     bool eligible = false;
-    bool tainted = false;  // has taints that only some jobs tolerate
   };
+  using Positions = std::vector<uint32_t>;  // in no order
+  using ByValue = std::unordered_map<std::string, Positions>;
+  // key, value, effect
+  using Taints = std::vector<std::tuple<std::string, std::string, std::string>>;
 
   // Anew, when nodes came, went or moved. `levels` is the length of the longest path.
   void Rebuild(const std::vector<YardNode>& nodes, size_t levels);
@@ -48,17 +56,25 @@ class YardIndex {
   size_t products() const { return products_.size(); }
   // Number of a product, at least products() when no node has it.
   uint32_t Product(const std::string& name) const;
-  // Positions of the nodes where this job holds something, in no order.
-  const std::vector<uint32_t>& NodesOf(const std::string& job_uid) const;
+  // The nodes where this job holds something.
+  const Positions& NodesOf(const std::string& job_uid) const;
+  // Nodes by their value of a label; those without it are left out.
+  const ByValue& Label(const std::string& key) const;
+  // Nodes by YardNode::taints; those without any are left out.
+  const std::map<Taints, Positions>& taints() const { return taints_; }
 
  private:
   void Pack(size_t position, const YardNode& node);
+  void AddMarks(uint32_t position, const YardNode& node);
+  void RemoveMarks(uint32_t position, const YardNode& node);
 
   std::vector<Slot> slots_;
   // By level, then by position; a yard without nodes has the level of cliques.
   std::vector<std::vector<uint32_t>> domains_ = std::vector<std::vector<uint32_t>>(1);
   std::unordered_map<std::string, uint32_t> products_;
-  std::unordered_map<std::string, std::vector<uint32_t>> nodes_of_job_;
+  std::unordered_map<std::string, Positions> nodes_of_job_;
+  std::unordered_map<std::string, ByValue> labels_;
+  std::map<Taints, Positions> taints_;
 };
 
 }  // namespace trainyard::placement

@@ -41,7 +41,7 @@ std::string Packed(const Yard& yard) {
     const YardIndex::Slot& slot = yard.index().slots()[i];
     EXPECT_EQ(slot.product, yard.index().Product(yard.nodes()[i].product));
     text += std::to_string(slot.usable) + " " + std::to_string(slot.free) + " " + std::to_string(slot.linked) +
-            (slot.eligible ? " eligible" : "") + (slot.tainted ? " tainted" : "");
+            (slot.eligible ? " eligible" : "");
     for (const int64_t amount : slot.resources) text += " " + std::to_string(amount);
     for (size_t level = 0; level < yard.index().depth(); ++level) {
       text += " /" + std::to_string(yard.index().Domains(level)[i]);
