@@ -1,7 +1,9 @@
-// How long a choice of nodes takes at 640 to 20,000 nodes, and what a day on 640 nodes comes to, against first fit by
-// name and spread in the same run. Takes the options of Google Benchmark as well.
+// How long a choice of nodes takes at 640 to 20,000 nodes, how long the queue takes to form when a burst of jobs waits,
+// and what a day on 640 nodes comes to, against first fit by name and spread in the same run.
 //
-//   placement_bench [--json FILE]
+//   placement_bench [--json docs/benchmarks/placement.json] [--benchmark_filter=Decision/5000|Line|Days]
+//
+// Takes the other options of Google Benchmark as well. Rows that the file has under other names stay.
 //
 // A decision is what the operator does for one job: the yard is brought up to date with what the decision before it
 // claimed and what has ended since, and nodes are chosen, or the reason why not is worded. Nodes carry the labels of
@@ -22,6 +24,7 @@
 #include "operator/placement/live_yard.h"
 #include "operator/placement/place.h"
 #include "tests/bench/placement_day.h"
+#include "tests/bench/placement_line.h"
 #include "tests/bench/report.h"
 
 namespace trainyard::placement {
@@ -231,6 +234,21 @@ void AddDecisions(std::vector<bench::Row>& rows) {
   }
 }
 
+std::vector<bench::Row>& LineRows() {
+  static std::vector<bench::Row> rows;
+  return rows;
+}
+
+void Line(benchmark::State& state) {
+  const std::string name = "line_" + std::to_string(state.range(0));
+  for (auto _ : state) {
+    for (const auto& [burst, what] : {std::pair(bench::Burst::kFits, "_waiting"), {bench::Burst::kWaits, "_blocked"}}) {
+      LineRows().push_back(bench::MeasureLine(name + what, burst, state.range(0), 5));
+    }
+  }
+}
+BENCHMARK(Line)->Arg(1000)->Arg(4000)->Iterations(1)->Unit(benchmark::kSecond);
+
 // Nothing against nothing has no ratio, and is written as 0.
 bench::Row Finite(bench::Row row) {
   if (!std::isfinite(row.ratio)) row.ratio = 0;
@@ -240,51 +258,67 @@ bench::Row Finite(bench::Row row) {
 
 constexpr int kDays = 5;
 
+struct Way {
+  const char* name;
+  bench::Choice choice;
+  bench::Queue queue;
+  std::vector<bench::Day> days;
+
+  std::vector<double> Column(double bench::Day::* field) const {
+    std::vector<double> values;
+    for (const bench::Day& day : days) values.push_back(day.*field);
+    return values;
+  }
+};
+
 // The same days by each way, with nobody overtaking but in `line`: best fit with the queue of the operator. The
 // baseline is first fit by name.
-void AddDays(std::vector<bench::Row>& rows) {
-  using bench::Choice, bench::Day, bench::Queue;
-  struct Way {
-    const char* name;
-    Choice choice;
-    Queue queue;
-    std::vector<Day> days;
-  };
-  std::vector<Way> ways = {{"best_fit", Choice::kBestFit, Queue::kFifo, {}},
-                           {"line", Choice::kBestFit, Queue::kLine, {}},
-                           {"first_fit", Choice::kFirstFit, Queue::kFifo, {}},
-                           {"spread", Choice::kSpread, Queue::kFifo, {}}};
-  std::printf("\na day on 640 nodes x 8 GPUs, 40 racks, offered load 85 %%; means of %d days; waits in minutes\n",
+std::vector<Way>& Ways() {
+  using bench::Choice, bench::Queue;
+  static std::vector<Way> ways = {{"best_fit", Choice::kBestFit, Queue::kFifo, {}},
+                                  {"line", Choice::kBestFit, Queue::kLine, {}},
+                                  {"first_fit", Choice::kFirstFit, Queue::kFifo, {}},
+                                  {"spread", Choice::kSpread, Queue::kFifo, {}}};
+  return ways;
+}
+
+void Days(benchmark::State& state) {
+  for (auto _ : state) {
+    for (int day = 0; day < kDays; ++day) {
+      for (Way& way : Ways()) {
+        way.days.push_back(bench::PlayDay(
+            {.seed = 7 + static_cast<uint64_t>(day), .load = 0.85, .choice = way.choice, .queue = way.queue}));
+      }
+    }
+  }
+}
+BENCHMARK(Days)->Iterations(1)->Unit(benchmark::kSecond);
+
+void PrintDays() {
+  using bench::Day;
+  std::printf("\na day on 640 nodes x 8 GPUs, 40 racks, offered load 85 %%; medians of %d days; waits in minutes\n",
               kDays);
   std::printf("%-14s %11s %9s %10s %9s | %9s %9s %9s %11s\n", "way", "utilisation", "one rack", "racks/gang", "mean",
               "p95 small", "medium", "large", "not started");
-  for (int day = 0; day < kDays; ++day) {
-    for (Way& way : ways) {
-      way.days.push_back(bench::PlayDay(
-          {.seed = 7 + static_cast<uint64_t>(day), .load = 0.85, .choice = way.choice, .queue = way.queue}));
-    }
-  }
-  const auto column = [](const Way& way, double Day::* field) {
-    std::vector<double> values;
-    for (const Day& day : way.days) values.push_back(day.*field);
-    return values;
-  };
-  const auto mean = [&](const Way& way, double Day::* field) {
-    double sum = 0;
-    for (const double value : column(way, field)) sum += value;
-    return sum / kDays;
-  };
-  for (const Way& way : ways) {
+  for (const Way& way : Ways()) {
     double arrived = 0, left = 0;
     for (const Day& day : way.days) {
       arrived += static_cast<double>(day.arrived);
       left += static_cast<double>(day.not_started);
     }
+    const auto median = [&way](double Day::* field) { return bench::Median(way.Column(field)); };
     std::printf("%-14s %10.1f%% %8.1f%% %10.2f %9.1f | %9.1f %9.1f %9.1f %10.1f%%\n", way.name,
-                100 * mean(way, &Day::utilisation), 100 * mean(way, &Day::one_rack_share),
-                mean(way, &Day::racks_per_gang), mean(way, &Day::wait_mean), mean(way, &Day::wait_small),
-                mean(way, &Day::wait_medium), mean(way, &Day::wait_large), 100 * left / arrived);
+                100 * median(&Day::utilisation), 100 * median(&Day::one_rack_share), median(&Day::racks_per_gang),
+                median(&Day::wait_mean), median(&Day::wait_small), median(&Day::wait_medium), median(&Day::wait_large),
+                100 * left / arrived);
   }
+}
+
+void AddDays(std::vector<bench::Row>& rows) {
+  using bench::Day;
+  const std::vector<Way>& ways = Ways();
+  if (ways[0].days.empty()) return;
+  PrintDays();
   struct Figure {
     const char* name;
     const char* unit;
@@ -298,12 +332,10 @@ void AddDays(std::vector<bench::Row>& rows) {
                                Figure{"wait_p95_medium", "min", "lower", &Day::wait_medium},
                                Figure{"wait_p95_large", "min", "lower", &Day::wait_large}}) {
     const std::string name = std::string("sim_") + figure.name;
-    const std::vector<double> base = column(ways[2], figure.field);
-    rows.push_back(Finite(
-        bench::FromPairs(name, figure.unit, column(ways[0], figure.field), "first_fit", base, figure.better, 0)));
-    for (const size_t other : {size_t{1}, size_t{3}}) {
-      rows.push_back(Finite(bench::FromPairs(name + "_" + ways[other].name, figure.unit,
-                                             column(ways[other], figure.field), "first_fit", base, figure.better, 0)));
+    const std::vector<double> base = ways[2].Column(figure.field);
+    for (const size_t way : {size_t{0}, size_t{1}, size_t{3}}) {
+      rows.push_back(Finite(bench::FromPairs(way == 0 ? name : name + "_" + ways[way].name, figure.unit,
+                                             ways[way].Column(figure.field), "first_fit", base, figure.better, 0)));
     }
   }
 }
@@ -324,6 +356,7 @@ int Run(int argc, char** argv) {
   benchmark::RunSpecifiedBenchmarks();
   std::vector<bench::Row> rows;
   AddDecisions(rows);
+  rows.insert(rows.end(), LineRows().begin(), LineRows().end());
   AddDays(rows);
   bench::PrintTable(rows);
   if (json != nullptr && !bench::WriteJson(json, rows, /*keep_others=*/true)) {

@@ -1,8 +1,7 @@
 // Whole gangs and queues on a real API server (etcd, API server, scheduler, controller manager of 1.34) with simulated
 // nodes (KWOK), the operator as a process with the chart's default flags.
 //
-//   gang_bench [--json docs/benchmarks/placement.json] [--rows gang_512_bound,jobs_4000_bound,time_to_reason]
-//              [--pairs 3] [--queue-pairs 1] [--operator PROGRAM] [--operator-flag=--workers=8 ...]
+//   gang_bench --json docs/benchmarks/placement.json [--rows gang_512_bound,jobs_4000_bound,time_to_reason] [--help]
 //
 // gang_512_bound   one gang of 512 pods that fill 512 nodes: from the job's creation until the scheduler has bound all.
 //                  Baseline: the same pods, pinned alike and without a gate, posted with as many connections.
@@ -12,16 +11,13 @@
 //
 // Rows that the file has from other programs are kept.
 #include <cstdio>
-#include <set>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "operator/cluster/informer.h"
-#include "operator/http/transport.h"
+#include "tests/bench/operator/bench_main.h"
 #include "tests/bench/operator/pod_watch.h"
 #include "tests/bench/operator/scene.h"
-#include "tests/bench/report.h"
 
 namespace trainyard::bench {
 namespace {
@@ -31,29 +27,11 @@ using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kPatience{900};
 
-struct Options {
-  std::string json_file, program = TRAINYARD_BIN_DIR "/trainyard-operator";
-  std::set<std::string> rows = {"gang_512_bound", "jobs_4000_bound", "time_to_reason"};
-  int pairs = 3, queue_pairs = 1, reasons = 20;
-  std::vector<std::string> operator_flags;
-};
-
-[[noreturn]] void Die(const std::string& message) {
-  std::fprintf(stderr, "gang_bench: %s\n", message.c_str());
-  std::exit(1);
-}
-void Must(const Status& status, const std::string& what) {
-  if (!status) throw std::runtime_error(what + ": " + status.error().message);
-}
-template <typename T>
-T Must(Result<T> result, const std::string& what) {
-  if (!result) throw std::runtime_error(what + ": " + result.error().message);
-  return std::move(*result);
-}
+constexpr int kReasons = 20;
 
 class Bench {
  public:
-  Bench(Scene& scene, const Options& options) : scene_(scene), options_(options), watch_(scene.cluster(), scene.ns()) {}
+  explicit Bench(Scene& scene) : scene_(scene), watch_(scene.cluster(), scene.ns()) {}
 
   // Alternating pairs of `jobs` jobs of `pods` pods with `per_pod` GPUs each, and as many bare pods. `target` is of the
   // value.
@@ -85,7 +63,7 @@ class Bench {
   }
 
   Row TimeToReason() {
-    std::printf("time_to_reason: %d jobs, one after the other\n", options_.reasons);
+    std::printf("time_to_reason: %d jobs, one after the other\n", kReasons);
     auto process = Must(scene_.StartOperator(), "operator");
     cluster::Informer<json> jobs(scene_.cluster(), Kind::kTrainingJob, {scene_.ns(), ""},
                                  [](const json& job) -> Result<json> { return job; });
@@ -93,7 +71,7 @@ class Bench {
     if (!jobs.WaitSynced(Milliseconds(30'000))) throw std::runtime_error("jobs cannot be listed");
     std::vector<double> seconds;
     std::string said;
-    for (int i = 0; i < options_.reasons; ++i) {
+    for (int i = 0; i < kReasons; ++i) {
       // One GPU per pod on more pods than there are GPUs.
       json job = Job("never" + std::to_string(i), 8 * scene_.nodes() + 8, 1);
       job["spec"]["training"] = {{"globalBatchSize", 65536}};
@@ -164,31 +142,20 @@ class Bench {
   }
 
   Scene& scene_;
-  const Options& options_;
   PodWatch watch_;
 };
 
-std::vector<Row> Run(const Options& options) {
-  const auto wants = [&](const char* name) { return options.rows.count(name) > 0; };
-  std::vector<Row> rows;
-  try {
-    if (wants("gang_512_bound") || wants("time_to_reason")) {
-      const auto scene = Must(Scene::Make(512, options.program, options.operator_flags), "cluster");
-      Bench bench(*scene, options);
-      if (wants("gang_512_bound")) rows.push_back(bench.Bound("gang_512_bound", 1, 512, 8, options.pairs, 5));
-      if (wants("time_to_reason")) rows.push_back(bench.TimeToReason());
-    }
-    if (wants("jobs_4000_bound")) {
-      const auto scene = Must(Scene::Make(500, options.program, options.operator_flags), "cluster");
-      rows.push_back(Bench(*scene, options).Bound("jobs_4000_bound", 4000, 1, 1, options.queue_pairs, 0));
-    }
-  } catch (const std::exception& e) {
-    // What was measured before is still worth having.
-    std::fprintf(stderr, "gang_bench: %s\n", e.what());
-    PrintTable(rows);
-    std::exit(1);
+void Measure(const Arguments& arguments, int pairs, int queue_pairs, std::vector<Row>& rows) {
+  if (arguments.Want({"gang_512_bound", "time_to_reason"})) {
+    const auto scene = Must(Scene::Make(512, arguments.program, arguments.operator_flags), "cluster");
+    Bench bench(*scene);
+    if (arguments.Want({"gang_512_bound"})) rows.push_back(bench.Bound("gang_512_bound", 1, 512, 8, pairs, 5));
+    if (arguments.Want({"time_to_reason"})) rows.push_back(bench.TimeToReason());
   }
-  return rows;
+  if (arguments.Want({"jobs_4000_bound"})) {
+    const auto scene = Must(Scene::Make(500, arguments.program, arguments.operator_flags), "cluster");
+    rows.push_back(Bench(*scene).Bound("jobs_4000_bound", 4000, 1, 1, queue_pairs, 0));
+  }
 }
 
 }  // namespace
@@ -196,36 +163,9 @@ std::vector<Row> Run(const Options& options) {
 
 int main(int argc, char** argv) {
   using namespace trainyard::bench;
-  trainyard::http::LoadSystemAuthoritiesOnce();
-  Options options;
-  for (int i = 1; i < argc; ++i) {
-    const std::string arg = argv[i];
-    const auto value = [&] {
-      if (i + 1 >= argc) Die(arg + " needs a value");
-      return std::string(argv[++i]);
-    };
-    if (arg == "--json") {
-      options.json_file = value();
-    } else if (arg == "--rows") {
-      options.rows.clear();
-      std::istringstream in(value());
-      for (std::string row; std::getline(in, row, ',');) options.rows.insert(row);
-    } else if (arg == "--pairs") {
-      options.pairs = std::stoi(value());
-    } else if (arg == "--queue-pairs") {
-      options.queue_pairs = std::stoi(value());
-    } else if (arg == "--operator") {
-      options.program = value();
-    } else if (arg.starts_with("--operator-flag=")) {
-      options.operator_flags.push_back(arg.substr(arg.find('=') + 1));
-    } else {
-      Die("unknown argument " + arg + "; see the head of gang_bench.cpp");
-    }
-  }
-  const auto rows = Run(options);
-  PrintTable(rows);
-  if (!options.json_file.empty() && !WriteJson(options.json_file, rows, /*keep_others=*/true)) {
-    Die("cannot write " + options.json_file);
-  }
-  return 0;
+  int pairs = 3, queue_pairs = 1;
+  return BenchMain(
+      argc, argv, "Whole gangs and queues on a real API server; see the head of gang_bench.cpp",
+      {"gang_512_bound", "jobs_4000_bound", "time_to_reason"}, {{"pairs", &pairs}, {"queue-pairs", &queue_pairs}},
+      [&](const Arguments& arguments, std::vector<Row>& rows) { Measure(arguments, pairs, queue_pairs, rows); });
 }

@@ -1,8 +1,7 @@
 // The operator on a real API server (etcd, API server, scheduler, controller manager of 1.34) with simulated nodes
 // (KWOK), as a process with the chart's default flags.
 //
-//   operator_bench [--json FILE] [--rows pods_8,jobs_100,...] [--pairs 5] [--thousand-pairs 3] [--foreign 10000]
-//                  [--operator PROGRAM] [--operator-flag=--kube-api-qps=0 ...]
+//   operator_bench --json docs/benchmarks/operator.json [--rows pods_8,jobs_100,...] [--help]
 //
 // pods_N           a job of N pods: from its creation until all pods exist, as a watch sees it. Baseline: the same pods
 //                  posted by hand with as many connections, no operator running. Pairs alternate.
@@ -12,17 +11,13 @@
 // killed_30_of_32  from deleting 30 of the 32 running pods of a job until 32 pods of the next attempt run.
 // cpu_1000_jobs, rss_1000_jobs, idle_writes_per_minute   of an operator that starts 1,000 jobs beside foreign pods.
 #include <cstdio>
-#include <cstring>
-#include <set>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "operator/http/transport.h"
+#include "tests/bench/operator/bench_main.h"
 #include "tests/bench/operator/pod_watch.h"
 #include "tests/bench/operator/scene.h"
-#include "tests/bench/report.h"
 
 namespace trainyard::bench {
 namespace {
@@ -32,27 +27,9 @@ using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kPatience{900};
 
-struct Options {
-  std::string json_file, program = TRAINYARD_BIN_DIR "/trainyard-operator";
-  std::set<std::string> rows = {"pods_8",         "pods_64",        "pods_512",      "jobs_100",
-                                "jobs_1000",      "cpu_1000_jobs",  "rss_1000_jobs", "idle_writes_per_minute",
-                                "writes_per_job", "killed_30_of_32"};
+struct Numbers {
   int pairs = 5, thousand_pairs = 3, foreign = 10000;
-  std::vector<std::string> operator_flags;
 };
-
-[[noreturn]] void Die(const std::string& message) {
-  std::fprintf(stderr, "operator_bench: %s\n", message.c_str());
-  std::exit(1);
-}
-void Must(const Status& status, const std::string& what) {
-  if (!status) throw std::runtime_error(what + ": " + status.error().message);
-}
-template <typename T>
-T Must(Result<T> result, const std::string& what) {
-  if (!result) throw std::runtime_error(what + ": " + result.error().message);
-  return std::move(*result);
-}
 
 Row Plain(std::string name, double value, double spread, std::string unit, double target) {
   Row row;
@@ -68,11 +45,8 @@ struct Times {
 
 class Bench {
  public:
-  Bench(Scene& scene, const Options& options) : scene_(scene), options_(options), watch_(scene.cluster(), scene.ns()) {}
-
-  std::vector<Row> rows;
-
-  bool Wants(const std::string& row) const { return options_.rows.count(row) > 0; }
+  Bench(Scene& scene, const Arguments& arguments, const Numbers& numbers, std::vector<Row>& rows)
+      : scene_(scene), arguments_(arguments), numbers_(numbers), rows_(rows), watch_(scene.cluster(), scene.ns()) {}
 
   // Alternating pairs: bare pods with no operator, then jobs with one.
   void Creation(const std::string& name, int jobs, int pods, int pairs, double target) {
@@ -96,17 +70,17 @@ class Bench {
       if (jobs == 100) CountWrites(*process, jobs, jobs * pods);
       Must(scene_.Clear(), "clearing");
     }
-    rows.push_back(FromPairs(name, "s", measured, "bare_pods", bare, "lower", target));
-    rows.push_back(Plain(name + "_ungated", times.ungated, 0, "s", 0));
-    rows.push_back(Plain(name + "_bound", times.bound, 0, "s", 0));
-    rows.push_back(FromPairs(name + "_running", "s", running, "bare_pods_running", bare_running, "lower", 0));
+    rows_.push_back(FromPairs(name, "s", measured, "bare_pods", bare, "lower", target));
+    rows_.push_back(Plain(name + "_ungated", times.ungated, 0, "s", 0));
+    rows_.push_back(Plain(name + "_bound", times.bound, 0, "s", 0));
+    rows_.push_back(FromPairs(name + "_running", "s", running, "bare_pods_running", bare_running, "lower", 0));
   }
 
   void Killed() {
     constexpr int kPods = 32, kKilled = 30;
-    std::printf("killed_30_of_32: %d times\n", options_.pairs);
+    std::printf("killed_30_of_32: %d times\n", numbers_.pairs);
     std::vector<double> seconds;
-    for (int i = 0; i < options_.pairs; ++i) {
+    for (int i = 0; i < numbers_.pairs; ++i) {
       auto process = Must(scene_.StartOperator(), "operator");
       RunJobs(*process, 1, kPods);
       const auto pods = Must(scene_.cluster().List(Kind::kPod, {.ns = scene_.ns()}), "pods");
@@ -126,19 +100,26 @@ class Bench {
       std::printf("  %.2f s\n", seconds.back());
       Must(scene_.Clear(), "clearing");
     }
-    rows.push_back(Plain("killed_30_of_32", Median(seconds), Spread(seconds), "s", 2.0));
+    rows_.push_back(Plain("killed_30_of_32", Median(seconds), Spread(seconds), "s", 2.0));
+  }
+
+  // As CountWrites found them.
+  void Writes() {
+    if (writes_.empty()) return;
+    rows_.push_back(Plain("writes_per_job", Median(writes_), Spread(writes_), "writes", 6));
+    rows_.push_back(Plain("events_per_job", Median(events_), Spread(events_), "events", 0));
   }
 
   // 1,000 jobs beside pods of others: creation against bare pods beside the same, and what the operator takes for it.
   void Thousand() {
     constexpr int kJobs = 1000, kPods = 8;
     if (template_.empty()) WarmUp();
-    std::printf("jobs_1000: %d x %d pods beside %d foreign ones, %d pairs\n", kJobs, kPods, options_.foreign,
-                options_.thousand_pairs);
+    std::printf("jobs_1000: %d x %d pods beside %d foreign ones, %d pairs\n", kJobs, kPods, numbers_.foreign,
+                numbers_.thousand_pairs);
     std::fflush(stdout);
-    Must(scene_.Create(Kind::kPod, ForeignPods(options_.foreign)), "foreign pods");
+    Must(scene_.Create(Kind::kPod, ForeignPods(numbers_.foreign)), "foreign pods");
     std::vector<double> measured, bare, ungated, bound, cpu, rss, idle;
-    for (int i = 0; i < options_.thousand_pairs; ++i) {
+    for (int i = 0; i < numbers_.thousand_pairs; ++i) {
       bare.push_back(Bare(kJobs * kPods));
       auto process = Must(scene_.StartOperator(), "operator");
       const Times times = RunJobs(*process, kJobs, kPods);
@@ -151,16 +132,17 @@ class Bench {
           i + 1, bare.back(), times.exist, times.ungated, times.bound, times.running, times.exist / bare.back(),
           cpu.back(), rss.back());
       std::fflush(stdout);
-      if (!Wants("writes_per_job") || !Wants("jobs_100")) CountWrites(*process, kJobs, kJobs * kPods);
-      if (Wants("idle_writes_per_minute")) idle.push_back(IdleWrites(*process));
+      if (!arguments_.Want({"writes_per_job"}) || !arguments_.Want({"jobs_100"}))
+        CountWrites(*process, kJobs, kJobs * kPods);
+      if (arguments_.Want({"idle_writes_per_minute"})) idle.push_back(IdleWrites(*process));
       Must(scene_.Clear(), "clearing");
     }
-    rows.push_back(FromPairs("jobs_1000", "s", measured, "bare_pods", bare, "lower", 2.0));
-    rows.push_back(Plain("jobs_1000_ungated", Median(ungated), Spread(ungated), "s", 0));
-    rows.push_back(Plain("jobs_1000_bound", Median(bound), Spread(bound), "s", 0));
-    rows.push_back(Plain("cpu_1000_jobs", Median(cpu), Spread(cpu), "s", 0));
-    rows.push_back(Plain("rss_1000_jobs", Median(rss), Spread(rss), "MB", 100));
-    if (!idle.empty()) rows.push_back(Plain("idle_writes_per_minute", Median(idle), Spread(idle), "writes", 0.5));
+    rows_.push_back(FromPairs("jobs_1000", "s", measured, "bare_pods", bare, "lower", 2.0));
+    rows_.push_back(Plain("jobs_1000_ungated", Median(ungated), Spread(ungated), "s", 0));
+    rows_.push_back(Plain("jobs_1000_bound", Median(bound), Spread(bound), "s", 0));
+    rows_.push_back(Plain("cpu_1000_jobs", Median(cpu), Spread(cpu), "s", 0));
+    rows_.push_back(Plain("rss_1000_jobs", Median(rss), Spread(rss), "MB", 100));
+    if (!idle.empty()) rows_.push_back(Plain("idle_writes_per_minute", Median(idle), Spread(idle), "writes", 0.5));
   }
 
  private:
@@ -267,7 +249,7 @@ class Bench {
   }
 
   void CountWrites(const OperatorProcess& process, int jobs, int pods) {
-    if (!Wants("writes_per_job")) return;
+    if (!arguments_.Want({"writes_per_job"})) return;
     std::this_thread::sleep_for(std::chrono::seconds(3));  // the status that says Running, and events
     double own = 0, events = 0;
     for (const auto& [what, n] : process.Writes()) {
@@ -280,47 +262,30 @@ class Bench {
   }
 
   Scene& scene_;
-  const Options& options_;
+  const Arguments& arguments_;
+  const Numbers& numbers_;
+  std::vector<Row>& rows_;
   PodWatch watch_;
   std::vector<json> template_;
-
- public:
   std::vector<double> writes_, events_;
 };
 
-std::vector<Row> Run(const Options& options) {
-  const auto wants = [&](std::initializer_list<const char*> names) {
-    for (const char* name : names) {
-      if (options.rows.count(name)) return true;
-    }
-    return false;
-  };
+void Measure(const Arguments& arguments, const Numbers& numbers, std::vector<Row>& rows) {
+  const auto wants = [&](std::initializer_list<const char*> any) { return arguments.Want(any); };
   const bool thousand = wants({"jobs_1000", "cpu_1000_jobs", "rss_1000_jobs", "idle_writes_per_minute"});
   const int nodes = thousand ? 1010 : wants({"pods_512"}) ? 520 : wants({"jobs_100", "writes_per_job"}) ? 110 : 72;
-  auto scene = Scene::Make(nodes, options.program, options.operator_flags);
-  if (!scene) Die(scene.error().message);
+  const auto scene = Must(Scene::Make(nodes, arguments.program, arguments.operator_flags), "cluster");
   std::printf("operator flags:");
-  for (const std::string& flag : (*scene)->flags()) std::printf(" %s", flag.c_str());
+  for (const std::string& flag : scene->flags()) std::printf(" %s", flag.c_str());
   std::printf("\n");
-  Bench bench(**scene, options);
-  try {
-    if (wants({"pods_8"})) bench.Creation("pods_8", 1, 8, options.pairs, 0);
-    if (wants({"pods_64"})) bench.Creation("pods_64", 1, 64, options.pairs, 1.3);
-    if (wants({"pods_512"})) bench.Creation("pods_512", 1, 512, options.pairs, 1.5);
-    if (wants({"killed_30_of_32"})) bench.Killed();
-    if (wants({"jobs_100", "writes_per_job"})) bench.Creation("jobs_100", 100, 8, options.pairs, 2.0);
-    if (thousand) bench.Thousand();
-  } catch (const std::exception& e) {
-    // What was measured before is still worth having.
-    std::fprintf(stderr, "operator_bench: %s\n", e.what());
-    PrintTable(bench.rows);
-    std::exit(1);
-  }
-  if (!bench.writes_.empty()) {
-    bench.rows.push_back(Plain("writes_per_job", Median(bench.writes_), Spread(bench.writes_), "writes", 6));
-    bench.rows.push_back(Plain("events_per_job", Median(bench.events_), Spread(bench.events_), "events", 0));
-  }
-  return bench.rows;
+  Bench bench(*scene, arguments, numbers, rows);
+  if (wants({"pods_8"})) bench.Creation("pods_8", 1, 8, numbers.pairs, 0);
+  if (wants({"pods_64"})) bench.Creation("pods_64", 1, 64, numbers.pairs, 1.3);
+  if (wants({"pods_512"})) bench.Creation("pods_512", 1, 512, numbers.pairs, 1.5);
+  if (wants({"killed_30_of_32"})) bench.Killed();
+  if (wants({"jobs_100", "writes_per_job"})) bench.Creation("jobs_100", 100, 8, numbers.pairs, 2.0);
+  if (thousand) bench.Thousand();
+  bench.Writes();
 }
 
 }  // namespace
@@ -328,36 +293,11 @@ std::vector<Row> Run(const Options& options) {
 
 int main(int argc, char** argv) {
   using namespace trainyard::bench;
-  trainyard::http::LoadSystemAuthoritiesOnce();
-  Options options;
-  for (int i = 1; i < argc; ++i) {
-    const std::string arg = argv[i];
-    const auto value = [&] {
-      if (i + 1 >= argc) Die(arg + " needs a value");
-      return std::string(argv[++i]);
-    };
-    if (arg == "--json") {
-      options.json_file = value();
-    } else if (arg == "--rows") {
-      options.rows.clear();
-      std::istringstream in(value());
-      for (std::string row; std::getline(in, row, ',');) options.rows.insert(row);
-    } else if (arg == "--pairs") {
-      options.pairs = std::stoi(value());
-    } else if (arg == "--thousand-pairs") {
-      options.thousand_pairs = std::stoi(value());
-    } else if (arg == "--foreign") {
-      options.foreign = std::stoi(value());
-    } else if (arg == "--operator") {
-      options.program = value();
-    } else if (arg.rfind("--operator-flag=", 0) == 0) {
-      options.operator_flags.push_back(arg.substr(std::strlen("--operator-flag=")));
-    } else {
-      Die("unknown argument " + arg + "; see the head of operator_bench.cpp");
-    }
-  }
-  const auto rows = Run(options);
-  PrintTable(rows);
-  if (!options.json_file.empty() && !WriteJson(options.json_file, rows)) Die("cannot write " + options.json_file);
-  return 0;
+  Numbers numbers;
+  return BenchMain(
+      argc, argv, "The operator on a real API server; see the head of operator_bench.cpp",
+      {"pods_8", "pods_64", "pods_512", "jobs_100", "jobs_1000", "cpu_1000_jobs", "rss_1000_jobs",
+       "idle_writes_per_minute", "writes_per_job", "killed_30_of_32"},
+      {{"pairs", &numbers.pairs}, {"thousand-pairs", &numbers.thousand_pairs}, {"foreign", &numbers.foreign}},
+      [&](const Arguments& arguments, std::vector<Row>& rows) { Measure(arguments, numbers, rows); });
 }
