@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "operator/api/pod_amounts.h"
 #include "operator/placement/yard.h"
 
 namespace trainyard::placement {
@@ -36,7 +37,7 @@ struct DomainCensus {
 struct ProductCensus {
   std::string product;
   Tally tally;                     // `largest_gang`: anywhere
-  int64_t largest_in_node = 0;     // the most free GPUs of one node
+  int64_t largest_in_node = 0;     // the most GPUs that one pod could get
   int64_t largest_in_nvlink = 0;   // largest gang in one NVLink domain: one node, or one clique
   std::vector<int64_t> in_domain;  // per topology level, far to near: largest gang in one domain of it
   // Per level, far to near, the domains in the order of the yard; nodes of unknown place at a level are in none.
@@ -50,6 +51,8 @@ struct Census {
   int64_t nodes_without_gpus = 0;       // advertise none and carry no product
 };
 
-Census CountYard(const Yard& yard);
+// The largest gangs are of pods that ask for `per_gpu` with each GPU; where that is empty they need GPUs and room for
+// one more pod, and nothing else.
+Census CountYard(const Yard& yard, const api::Amounts& per_gpu = {});
 
 }  // namespace trainyard::placement

@@ -3,6 +3,7 @@
 #include <ostream>
 
 #include "operator/base/files.h"
+#include "operator/base/quantity.h"
 #include "operator/cli/exit_codes.h"
 #include "operator/cli/top/read_cluster.h"
 #include "operator/cli/top/render.h"
@@ -13,12 +14,38 @@
 namespace trainyard::cli {
 namespace {
 
-// The rules that the operator works by, as far as its flags change them.
-Result<lifecycle::Options> RulesOf(const TopFlags& flags) {
-  lifecycle::Options options;
+// What the flags say beside where the cluster is.
+struct Rules {
+  lifecycle::Options options;  // that the operator works by, as far as its flags change them
+  api::Amounts per_gpu;        // what pods of the largest gangs ask for with each GPU
+};
+
+Status SetRequest(const char* flag, const std::optional<std::string>& text, const char* resource,
+                  Result<int64_t> (*parse)(std::string_view), int64_t& option, Rules& rules) {
+  if (!text) return {};
+  const auto amount = parse(*text);
+  if (!amount) return Fail(amount.error().Wrap(flag));
+  if (*amount == 0) return Fail(ErrorCode::kInvalidArgument, std::string(flag) + " must be positive");
+  option = rules.per_gpu[resource] = *amount;
+  return {};
+}
+
+Result<Rules> RulesOf(const TopFlags& flags) {
+  Rules rules;
+  lifecycle::Options& options = rules.options;
   auto topology = placement::Topology::Parse(flags.topology);
   if (!topology) return Fail(topology.error().Wrap("--topology"));
   options.yard.topology = *std::move(topology);
+  if (Status status =
+          SetRequest("--cpu-per-gpu", flags.cpu_per_gpu, "cpu", ParseMilliQuantity, options.cpu_milli_per_gpu, rules);
+      !status) {
+    return Fail(status.error());
+  }
+  if (Status status = SetRequest("--memory-per-gpu", flags.memory_per_gpu, "memory", ParseQuantity,
+                                 options.memory_bytes_per_gpu, rules);
+      !status) {
+    return Fail(status.error());
+  }
   if (!flags.catalogue.empty()) {
     const auto text = ReadFile(flags.catalogue);
     if (!text) return Fail(text.error().Wrap("--catalogue"));
@@ -26,7 +53,7 @@ Result<lifecycle::Options> RulesOf(const TopFlags& flags) {
     if (!catalogue) return Fail(catalogue.error().Wrap("--catalogue"));
     options.yard.catalogue = std::make_shared<const sizing::Catalogue>(*std::move(catalogue));
   }
-  return options;
+  return rules;
 }
 
 Result<TopView> Look(const TopFlags& flags, const TopContext& context) {
@@ -36,7 +63,7 @@ Result<TopView> Look(const TopFlags& flags, const TopContext& context) {
   if (!cluster) return Fail(cluster.error());
   const auto seen = ReadCluster(**cluster);
   if (!seen) return Fail(seen.error());
-  TopView view = Look(*seen, *rules, context.clock.Now());
+  TopView view = Look(*seen, rules->options, context.clock.Now(), rules->per_gpu);
   if (!flags.ns.empty()) {
     std::erase_if(view.queue, [&](const QueueView& entry) { return !entry.job.starts_with(flags.ns + "/"); });
   }
@@ -93,6 +120,9 @@ void AddTopCommand(CLI::App& app, int& exit_code, const TopContext& context) {
   top->add_option("--topology", flags->topology, "Levels of the topology, as the operator's flag")
       ->capture_default_str();
   top->add_option("--catalogue", flags->catalogue, "File of GPU products (YAML), as the operator's");
+  top->add_option("--cpu-per-gpu", flags->cpu_per_gpu,
+                  "CPU that pods ask for with each GPU, a quantity: as the operator's flag, and for the largest gangs");
+  top->add_option("--memory-per-gpu", flags->memory_per_gpu, "The same of memory");
   top->callback([flags, &exit_code, context] { exit_code = RunTop(*flags, context); });
 }
 

@@ -5,6 +5,7 @@
 #include <functional>
 #include <iosfwd>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <CLI/CLI.hpp>
@@ -21,6 +22,9 @@ struct TopFlags {
   std::string ns;      // of the jobs of the queue; empty: all
   std::string topology = "Auto";  // as the operator's flag
   std::string catalogue;
+  // Quantities that pods ask for with each GPU, as the operator's flags. Without: the operator's defaults for the jobs
+  // of the queue, and nothing for the largest gangs.
+  std::optional<std::string> cpu_per_gpu, memory_per_gpu;
   std::string output = "text";  // text, wide, json
   bool nodes = false;
   bool queue = false;

@@ -151,7 +151,8 @@ class Queue {
 
 }  // namespace
 
-TopView Look(const ClusterView& cluster, const lifecycle::Options& options, TimePoint now) {
+TopView Look(const ClusterView& cluster, const lifecycle::Options& options, TimePoint now,
+             const api::Amounts& per_gpu) {
   std::vector<placement::Booking> claims;
   for (const controller::JobRecord& job : cluster.jobs) {
     claims.insert(claims.end(), job.bookings.begin(), job.bookings.end());
@@ -159,7 +160,7 @@ TopView Look(const ClusterView& cluster, const lifecycle::Options& options, Time
   const Yard yard = Yard::Build(cluster.nodes, cluster.pods, claims, options.yard);
 
   TopView view{.now = now, .levels = yard.level_names(), .notes = cluster.notes};
-  const Census census = placement::CountYard(yard);
+  const Census census = placement::CountYard(yard, per_gpu);
   for (const ProductCensus& product : census.products) {
     view.products.push_back(Product(product, view.levels));
     AddDomains(product, view.levels, view.domains);

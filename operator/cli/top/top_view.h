@@ -76,6 +76,8 @@ struct TopView {
   std::vector<std::string> notes;
 };
 
-TopView Look(const ClusterView& cluster, const lifecycle::Options& options, TimePoint now);
+// `per_gpu`: what pods of the largest gangs ask for with each GPU.
+TopView Look(const ClusterView& cluster, const lifecycle::Options& options, TimePoint now,
+             const api::Amounts& per_gpu = {});
 
 }  // namespace trainyard::cli

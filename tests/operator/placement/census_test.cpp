@@ -74,6 +74,47 @@ TEST(Census, CountsCliquesAcrossRacksAndProductsApart) {
   EXPECT_THAT(census.products[1].cliques, IsEmpty());
 }
 
+TEST(Census, LargestGangsHaveTheCpuAndMemoryThatTheyAskFor) {
+  const auto node = [](const std::string& name, int64_t cpu_milli, int64_t memory) {
+    api::NodeSnapshot node = MakeNode(name, 8, "r1");
+    node.allocatable.insert({{"cpu", cpu_milli}, {"memory", memory}});
+    return node;
+  };
+  // "d" says nothing of either: it is not short of them.
+  const std::vector<api::NodeSnapshot> nodes = {node("a", 64'000, 800), node("b", 47'999, 800), node("c", 64'000, 700),
+                                                MakeNode("d", 8, "r1")};
+  api::PodSnapshot eater = ForeignPod("a", 0);
+  eater.requests["cpu"] = 16'000;
+  const Yard yard = Yard::Build(nodes, {eater}, {}, kRackOptions);
+  const auto count = [&yard](const api::Amounts& per_gpu) { return CountYard(yard, per_gpu).products.at(0); };
+  EXPECT_EQ(count({}).tally.largest_gang, 32);
+  EXPECT_EQ(count({{"cpu", 6000}}).tally.largest_gang, 24);
+  EXPECT_EQ(count({{"cpu", 6000}, {"memory", 100}}).tally.largest_gang, 16);
+  EXPECT_THAT(count({{"cpu", 6000}, {"memory", 100}}).in_domain, ElementsAre(16, 16));
+  EXPECT_EQ(count({{"cpu", 6001}, {"memory", 101}}).tally.largest_gang, 8);
+  const ProductCensus thirsty = count({{"cpu", 100'000}});
+  EXPECT_EQ(thirsty.largest_in_node, 8) << "of d";
+  EXPECT_EQ(thirsty.tally.free, 32) << "what is free does not hang on what somebody would ask";
+}
+
+TEST(Census, OnePodGetsAsManyGpusAsCpuAndPodsAllow) {
+  api::NodeSnapshot small = MakeNode("a", 8);
+  small.allocatable.insert({{"cpu", 20'000}, {"pods", 1}});
+  const ProductCensus h100 = CountYard(Yard::Build({small}, {}, {}, kRackOptions), {{"cpu", 4000}}).products.at(0);
+  EXPECT_EQ(h100.largest_in_node, 5);
+  EXPECT_EQ(h100.largest_in_nvlink, 5);
+  EXPECT_EQ(h100.tally.largest_gang, 0) << "no pod of all its GPUs";
+  EXPECT_EQ(Count({small}, {ForeignPod("a", 0)}).products.at(0).largest_in_node, 0) << "no pod at all";
+}
+
+TEST(Census, BridgesLinkTheGpusOfAnIsland) {
+  api::NodeSnapshot bridged = MakeNode("a", 4, "", "z", "NVIDIA-A30");
+  bridged.annotations["trainyard.dev/gpu-links"] = "0-1/2-3";
+  const ProductCensus a30 = Count({bridged}).products.at(0);
+  EXPECT_EQ(a30.largest_in_node, 4);
+  EXPECT_EQ(a30.largest_in_nvlink, 2);
+}
+
 TEST(Census, LeavesNodesWithoutGpusOut) {
   api::NodeSnapshot plain = MakeNode("cpu", 0);
   plain.labels.erase("nvidia.com/gpu.product");

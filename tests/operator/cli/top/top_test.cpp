@@ -198,6 +198,59 @@ TEST(TopCommand, TakesTheTopologyThatTheOperatorWasGiven) {
   EXPECT_EQ(json::parse(program.out.str())["levels"], json::array({"hall"}));
 }
 
+// "PRODUCT in SCOPE" of -o json.
+int64_t Largest(const Program& program, const std::string& product, const std::string& scope) {
+  const json out = json::parse(program.out.str());
+  for (const json& row : out["products"]) {
+    for (const json& gang : row["largestGang"]) {
+      if (row["product"] == product && gang["scope"] == scope) return gang["gpus"];
+    }
+  }
+  ADD_FAILURE() << product << " " << scope;
+  return -1;
+}
+
+TEST(TopCommand, LargestGangsHaveTheCpuAndMemoryThatPodsAskFor) {
+  Program program(SceneOfTheDocs());  // nodes of 128 CPUs and 2 TiB
+  ASSERT_EQ(program.Run("-o json"), kExitOk);
+  EXPECT_EQ(Largest(program, "H100-SXM", "anywhere"), 48);
+  ASSERT_EQ(program.Run("-o json --cpu-per-gpu 16 --memory-per-gpu 256Gi"), kExitOk) << program.err.str();
+  EXPECT_EQ(Largest(program, "H100-SXM", "anywhere"), 48);
+  ASSERT_EQ(program.Run("-o json --cpu-per-gpu 16001m"), kExitOk) << program.err.str();
+  EXPECT_EQ(Largest(program, "H100-SXM", "anywhere"), 0);
+  EXPECT_EQ(Largest(program, "H100-SXM", "in a node"), 7);
+  EXPECT_EQ(Largest(program, "GB200", "in an NVLink domain"), 16);
+  ASSERT_EQ(program.Run("-o json --memory-per-gpu 600Gi"), kExitOk) << program.err.str();
+  EXPECT_EQ(Largest(program, "H100-SXM", "in a node"), 3);
+  EXPECT_EQ(Largest(program, "GB200", "anywhere"), 0);
+}
+
+TEST(TopCommand, TheQueueIsOfPodsThatAskForWhatTheOperatorGivesThem) {
+  ListedObjects scene;
+  scene.Add(Kind::kNode, NodeObject("a", "NVIDIA-H100-80GB-HBM3", 8));
+  scene.Add(Kind::kTrainingJob, WaitingJob("default", "job", 8, 8, "H100-SXM", 1));
+  Program program(scene);
+  ASSERT_EQ(program.Run("--queue --cpu-per-gpu 16"), kExitOk) << program.err.str();
+  EXPECT_THAT(program.out.str(), HasSubstr("fits now"));
+  ASSERT_EQ(program.Run("--queue --cpu-per-gpu 17"), kExitOk) << program.err.str();
+  EXPECT_THAT(program.out.str(), testing::AllOf(Not(HasSubstr("fits now")), HasSubstr("lacks cpu")));
+  ASSERT_EQ(program.Run("--queue --memory-per-gpu 257Gi"), kExitOk) << program.err.str();
+  EXPECT_THAT(program.out.str(), HasSubstr("lacks memory"));
+}
+
+TEST(TopCommand, WhatIsNoQuantityIsSaidInOneLine) {
+  Program program(SceneOfTheDocs());
+  for (const std::string flag : {"--cpu-per-gpu", "--memory-per-gpu"}) {
+    for (const std::string value : {"many", "-1", "8GiB", "99999999999999999999", "0"}) {
+      EXPECT_EQ(program.Run(flag + " " + value), kExitBadInput) << flag << " " << value;
+      const std::string said = program.err.str();
+      EXPECT_THAT(said, testing::StartsWith("trainyard: " + flag)) << value;
+      EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
+      EXPECT_EQ(program.out.str(), "");
+    }
+  }
+}
+
 TEST(TopCommand, ConnectsOnlyToWhatCanBeAnApiServer) {
   const auto bad = ConnectForTop({.server = "localhost:8001"});
   ASSERT_FALSE(bad.has_value());
