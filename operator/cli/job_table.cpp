@@ -1,9 +1,9 @@
 #include "operator/cli/job_table.h"
 
-#include <algorithm>
 #include <cstdio>
 
 #include "operator/api/names.h"
+#include "operator/cli/columns.h"
 
 namespace trainyard::cli {
 namespace {
@@ -50,18 +50,7 @@ std::string JobTable(const std::vector<api::TrainingJob>& jobs, bool wide, TimeP
       {"NAME", "PHASE", "GPUS", "PRODUCT", "STEP", "LOSS", "TOKENS/S", "CHECKPOINT", "AGE"}};
   if (wide) rows[0].insert(rows[0].end(), {"STRATEGY", "REASON"});
   for (const api::TrainingJob& job : jobs) rows.push_back(Row(job, wide, now));
-  std::vector<size_t> widths(rows[0].size());
-  for (const auto& row : rows) {
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  }
-  std::string out;
-  for (const auto& row : rows) {
-    for (size_t i = 0; i < row.size(); ++i) {
-      out += row[i];
-      out += i + 1 < row.size() ? std::string(widths[i] - row[i].size() + 3, ' ') : "\n";
-    }
-  }
-  return out;
+  return Columns(rows);
 }
 
 }  // namespace trainyard::cli

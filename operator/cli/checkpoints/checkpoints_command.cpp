@@ -9,6 +9,7 @@
 
 #include "operator/base/clock.h"
 #include "operator/base/quantity.h"
+#include "operator/cli/columns.h"
 #include "operator/cli/exit_codes.h"
 #include "trainer/checkpoint/reader.h"
 #include "trainer/checkpoint/verify.h"
@@ -31,18 +32,7 @@ std::string Table(const std::vector<CheckpointInfo>& list) {
     rows.push_back({std::to_string(info.step), known ? FormatBytes(static_cast<double>(info.bytes)) : "-", TimeOf(info),
                     known ? std::to_string(info.world) : "-", info.valid ? "complete" : "bad: " + info.problem});
   }
-  std::vector<size_t> widths(rows[0].size());
-  for (const auto& row : rows) {
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  }
-  std::string out;
-  for (const auto& row : rows) {
-    for (size_t i = 0; i < row.size(); ++i) {
-      out += row[i];
-      out += i + 1 < row.size() ? std::string(widths[i] - row[i].size() + 3, ' ') : "\n";
-    }
-  }
-  return out;
+  return Columns(rows);
 }
 
 nlohmann::json ToJson(const std::vector<CheckpointInfo>& list) {

@@ -7,11 +7,11 @@
 #include <memory>
 #include <string>
 
-#include "operator/cluster/cluster.h"
+#include "tests/operator/cli/unused_cluster.h"
 
 namespace trainyard::cli {
 
-class StoredJobs : public cluster::Cluster {
+class StoredJobs : public UnusedCluster {
  public:
   // Called before each Replace; may change the stored jobs as another writer would.
   std::function<void()> before_replace;
@@ -39,20 +39,6 @@ class StoredJobs : public cluster::Cluster {
     }
     return Store(object);
   }
-  Result<nlohmann::json> ReplaceStatus(cluster::Kind /*kind*/, const nlohmann::json& /*object*/) override {
-    return Unused();
-  }
-  Result<nlohmann::json> Patch(cluster::Kind /*kind*/, const cluster::ObjectKey& /*key*/, cluster::PatchType /*type*/,
-                               const nlohmann::json& /*patch*/, bool /*status*/) override {
-    return Unused();
-  }
-  Status Delete(cluster::Kind, const cluster::ObjectKey&, const cluster::DeleteOptions&) override { return Unused(); }
-  Status DeleteCollection(cluster::Kind, const cluster::ListOptions&, std::optional<int64_t>) override {
-    return Unused();
-  }
-  Result<std::unique_ptr<cluster::Watch>> Watch(cluster::Kind, const cluster::WatchOptions&) override {
-    return Unused();
-  }
 
   nlohmann::json Store(nlohmann::json object) {
     object["metadata"]["resourceVersion"] = std::to_string(++version_);
@@ -61,7 +47,6 @@ class StoredJobs : public cluster::Cluster {
   }
 
  private:
-  static tl::unexpected<Error> Unused() { return Fail(ErrorCode::kInternal, "not part of this test"); }
   int version_ = 0;
 };
 

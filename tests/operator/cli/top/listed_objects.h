@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "operator/cluster/cluster.h"
+#include "tests/operator/cli/unused_cluster.h"
 
 namespace trainyard::cli {
 
@@ -18,12 +18,12 @@ struct ListedObjects {
   std::map<cluster::Kind, Error> refused;
   std::map<cluster::Kind, int> expire;  // so many continue tokens expire
   std::map<cluster::Kind, int> pages;   // that were asked for
-  int writes = 0;
+  int writes = 0;                       // calls of anything but List
 
   void Add(cluster::Kind kind, nlohmann::json object) { objects[kind].push_back(std::move(object)); }
 };
 
-class ListingCluster : public cluster::Cluster {
+class ListingCluster : public UnusedCluster {
  public:
   // `seen` must outlive the cluster.
   explicit ListingCluster(ListedObjects& seen) : seen_(seen) {}
@@ -42,26 +42,11 @@ class ListingCluster : public cluster::Cluster {
     if (first + limit < all.size()) list.next = std::to_string(first + limit);
     return list;
   }
-  Result<nlohmann::json> Get(cluster::Kind, const cluster::ObjectKey&) override { return Unused(); }
-  Result<nlohmann::json> Create(cluster::Kind, const nlohmann::json&) override { return Unused(); }
-  Result<nlohmann::json> Replace(cluster::Kind, const nlohmann::json&) override { return Unused(); }
-  Result<nlohmann::json> ReplaceStatus(cluster::Kind, const nlohmann::json&) override { return Unused(); }
-  Result<nlohmann::json> Patch(cluster::Kind, const cluster::ObjectKey&, cluster::PatchType, const nlohmann::json&,
-                               bool) override {
-    return Unused();
-  }
-  Status Delete(cluster::Kind, const cluster::ObjectKey&, const cluster::DeleteOptions&) override { return Unused(); }
-  Status DeleteCollection(cluster::Kind, const cluster::ListOptions&, std::optional<int64_t>) override {
-    return Unused();
-  }
-  Result<std::unique_ptr<cluster::Watch>> Watch(cluster::Kind, const cluster::WatchOptions&) override {
-    return Unused();
-  }
 
  private:
-  tl::unexpected<Error> Unused() {
+  tl::unexpected<Error> Unused() override {
     ++seen_.writes;
-    return Fail(ErrorCode::kInternal, "nothing but lists is part of this test");
+    return UnusedCluster::Unused();
   }
 
   ListedObjects& seen_;
