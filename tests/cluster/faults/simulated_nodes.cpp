@@ -198,6 +198,7 @@ void SimulatedKubelet::OnPod(const ObjectKey& key, const json& pod) {
   if (!Serves(pod)) return;
   if (pod.at("metadata").contains("deletionTimestamp")) {
     const bool running = pod.at("status").value("phase", "") == "Running";
+    if (running && habits_.saves && habits_.saves(pod)) return;
     if (running && habits_.exit_on_term) (void)Exit(pod, *habits_.exit_on_term);
     (void)direct_.Delete(Kind::kPod, key, {cluster::UidOf(pod), "", 0});
     return;

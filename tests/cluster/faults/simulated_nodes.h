@@ -77,6 +77,8 @@ struct KubeletHabits {
   // Why the kubelet does not admit a pod that was bound to its node, as UnexpectedAdmissionError; empty: it does.
   std::function<std::string(const nlohmann::json& pod)> refuses;
   std::optional<int> exit_on_term;  // running containers of a deleted pod exit with this before it goes
+  // Running containers of a deleted pod are still saving what they have: they end when somebody looks again.
+  std::function<bool(const nlohmann::json& pod)> saves;
 };
 
 // The kubelets of one namespace.
@@ -93,7 +95,7 @@ class SimulatedKubelet {
   std::map<std::string, std::string> Seen() const;
   // The containers of all pods that run, or of those that `which` names, exit with this code.
   Status Finish(int exit_code, const std::function<bool(const nlohmann::json&)>& which = {});
-  // Looks at all pods again: a node serves now that did not.
+  // Looks at all pods again: a node serves now that did not, or what was being saved is.
   void LookAgain();
   // The pod is gone at once, as if its node had been asked by somebody else.
   Status Kill(const std::string& name);

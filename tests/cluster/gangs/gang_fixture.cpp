@@ -76,6 +76,12 @@ void GangTest::SubmitGang(const std::string& name, int pods, int per_node, const
   ASSERT_TRUE(created) << created.error().message;
 }
 
+void GangTest::PatchSpec(const std::string& name, const json& spec) {
+  const auto patched =
+      direct().Patch(Kind::kTrainingJob, {ns_, name}, cluster::PatchType::kMerge, {{"spec", spec}}, false);
+  ASSERT_TRUE(patched) << patched.error().message;
+}
+
 void GangTest::Finish(const std::string& name, int exit_code) {
   const std::string uid = cluster::UidOf(JobNow(name));
   const Status finished =
@@ -108,6 +114,11 @@ json GangTest::AwaitReason(const std::string& name) {
       name, [](const json& job) { return job.is_object() && !job.value("/status/reason"_json_pointer, "").empty(); });
 }
 
+int64_t GangTest::Paid(const std::string& name) {
+  const json restarts = JobNow(name)["status"].value("restarts", json::object());
+  return restarts.value("user", int64_t{0}) + restarts.value("infrastructure", int64_t{0});
+}
+
 void GangTest::KillOperator() {
   rules_.kills.push_back(SystemSeconds());
   operator_->Kill();
@@ -126,6 +137,17 @@ void GangTest::TakeGpus(const std::string& name, const std::string& node, int gp
                          {"resources", {{"limits", {{"nvidia.com/gpu", std::to_string(gpus)}}}}}}}}}}};
   const auto created = direct().Create(Kind::kPod, pod);
   ASSERT_TRUE(created) << created.error().message;
+}
+
+void GangTest::SetQuota(int gpus) {
+  const std::string hard = std::to_string(gpus);
+  const json quota = {{"apiVersion", "v1"},
+                      {"kind", "ResourceQuota"},
+                      {"metadata", {{"name", "gpus"}}},
+                      {"spec", {{"hard", {{"requests.nvidia.com/gpu", hard}}}}}};
+  plane().MustKubectl({"-n", ns_, "apply", "-f", "-"}, quota.dump());
+  plane().MustKubectl({"-n", ns_, "wait", "--for=jsonpath={.status.hard.requests\\.nvidia\\.com/gpu}=" + hard,
+                       "--timeout=60s", "resourcequota/gpus"});
 }
 
 GangHistory GangTest::History() {

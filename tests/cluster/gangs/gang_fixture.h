@@ -29,6 +29,7 @@ class GangTest : public faults::FaultTest {
   void StartWatching();
   // A gang of `pods` pods of a user's own program with `per_node` GPUs each. `more` is merged into its spec.
   void SubmitGang(const std::string& name, int pods, int per_node, const json& more = json::object());
+  void PatchSpec(const std::string& name, const json& spec);  // a merge patch
   // All pods of the job exit with this code.
   void Finish(const std::string& name, int exit_code = 0);
   // Names of the nodes of the job's placement, in rank order.
@@ -37,10 +38,14 @@ class GangTest : public faults::FaultTest {
   json AwaitUp(const std::string& name, int64_t attempt);
   // Awaits the first reason of a job that waits.
   json AwaitReason(const std::string& name);
+  // Restarts that were counted against the job.
+  int64_t Paid(const std::string& name);
   // kill -9, and a new operator at once.
   void KillOperator();
   // A pod of somebody else on a node, past the scheduler.
   void TakeGpus(const std::string& name, const std::string& node, int gpus);
+  // A ResourceQuota "gpus" of the namespace, in force when this returns.
+  void SetQuota(int gpus);
   // The history of this test so far, complete up to now.
   GangHistory History();
 

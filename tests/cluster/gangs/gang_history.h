@@ -2,10 +2,9 @@
 // operator: pods say themselves what they hold, where they are pinned and to which gang they belong.
 // Thread-safety: pure functions.
 //
-// overbooked     at every instant, on each node, the GPUs of all pods that are pinned there (gated or not: the ledger
-// must
-//                have counted them) or bound there, and have not ended, are at most what it has to give. Nodes that
-//                shrink or go under their pods break nothing; pods that come afterwards do.
+// overbooked     at every instant, on each node, the GPUs of all pods that are pinned there (gated or not: the books
+//                must have counted them) or bound there, and have not ended, are at most what it has to give. Nodes
+//                that shrink or go under their pods break nothing; pods that come afterwards do.
 // partly started no gang has pods with and without its gate for longer than `start_limit`, and no gate goes before the
 //                whole gang exists.
 // two attempts   pods of two attempts of one job are never let go at once.

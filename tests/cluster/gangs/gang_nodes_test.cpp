@@ -29,11 +29,6 @@ class NodeEvents : public GangTest {
     node_ = NodesOf(job)[0];
   }
 
-  int64_t Paid(const std::string& name) {
-    const json restarts = JobNow(name)["status"].value("restarts", json::object());
-    return restarts.value("user", int64_t{0}) + restarts.value("infrastructure", int64_t{0});
-  }
-
   // The first pod of job b that comes to a node.
   std::string Refuses(const json& pod) {
     const bool first = cluster::LabelOf(pod, contract::kLabelJobName) == "b" && refusals_.exchange(0) > 0;
