@@ -102,7 +102,7 @@ bool Settling(Context& c, const RankFailure& cause) {
   bool all_ended = std::all_of(c.ranks.begin(), c.ranks.end(), Ended);
   if (!cause.IsEcho() || all_ended) return false;
   Forgive(c);  // while Ready still says since when it ran well
-  c.Condition(kReady, false, "RankFailed", cause.message);
+  c.Condition(kReady, false, HasRun(c) ? kRankFailed : "RankFailedStarting", cause.message);
   TimePoint until = FindCondition(c.s, kReady)->last_transition_time + c.opt.echo_settle;
   if (c.in.now >= until) return false;
   c.settling = true;

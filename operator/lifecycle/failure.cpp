@@ -191,13 +191,18 @@ void CountFailure(Context& c) {
 
 void BlameNode(Context& c, const std::string& node) { AddPenalty(c.s, node, c.in.now, c.opt.penalty_period); }
 
+bool HasRun(const Context& c) {
+  const api::Condition* ready = FindCondition(c.s, kReady);
+  return ready != nullptr && (ready->status == "True" || ready->reason == kRankFailed);
+}
+
 void EndAttempt(Context& c, const RankFailure& cause, int64_t failed_ranks) {
   std::string message = "attempt " + std::to_string(c.s.attempt) + " failed: " + cause.message;
   if (failed_ranks > 1) message += " (" + std::to_string(failed_ranks - 1) + " more failed with it)";
   CountFailure(c);
   if (cause.blames_node) BlameNode(c, cause.node);
   c.s.stop = api::StopStatus{kStopFailed, c.s.attempt, c.in.now};
-  if (!ConditionIs(c.s, kReady, "True")) c.s.undone_generation = c.job.meta.generation;
+  if (!HasRun(c)) c.s.undone_generation = c.job.meta.generation;
   c.Condition(kReady, false, cause.failure_class, message);
   std::string paid = "restart at no cost";
   bool user = cause.budget == Budget::kUser;

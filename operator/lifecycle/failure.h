@@ -34,6 +34,11 @@ std::optional<RankFailure> FailureOf(Context& c, int64_t rank, const api::PodSna
 // One of a class of failure.cpp's table.
 RankFailure MakeFailure(int64_t rank, const std::string& node, const std::string& failure_class, std::string message);
 
+// Reason of Ready while a rank of a gang that ran has failed and its cause may still show.
+inline constexpr const char* kRankFailed = "RankFailed";
+// Whether all pods of the live attempt ran at once, by what Ready says.
+bool HasRun(const Context& c);
+
 // Ends the attempt: counts against the budget, and either asks for another attempt after a back-off (status.stop,
 // Recovering) or fails the job for good. Pods that still run are deleted; those that ended are kept for their logs.
 void EndAttempt(Context& c, const RankFailure& cause, int64_t failed_ranks);

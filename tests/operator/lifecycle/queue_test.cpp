@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "tests/operator/lifecycle/scenario.h"
+#include "trainer/contract/contract.h"
 
 namespace trainyard::lifecycle {
 namespace {
@@ -100,6 +101,28 @@ TEST_F(Queue, AnAttemptThatFailedAfterItRanMayStopOthersAgain) {
   s_.Steps();
   ASSERT_EQ(s_.Phase(), "Recovering");
   EXPECT_EQ(s_.status().undone_generation, 0);
+}
+
+// It says so first that a rank is lost, while the cause may still show.
+TEST_F(Queue, AGangThatRanAndLostAPeerHasRun) {
+  for (const bool ran : {true, false}) {
+    SCOPED_TRACE(ran);
+    s_ = Scenario();
+    s_.in.job.spec.gpus.count = 4;
+    if (ran) {
+      s_.Start();
+    } else {
+      s_.Steps();
+      for (api::PodSnapshot& pod : s_.in.pods) pod.node = pod.pinned_node;
+    }
+    ASSERT_EQ(s_.Phase(), ran ? "Running" : "Starting");
+    s_.Exit(0, contract::kExitCommunication);
+    s_.Steps();
+    s_.in.now += s_.options.echo_settle;
+    s_.Steps();
+    ASSERT_EQ(s_.Phase(), "Recovering");
+    EXPECT_EQ(s_.status().undone_generation, ran ? 0 : 1);
+  }
 }
 
 TEST_F(Queue, AnElasticJobDoesNotTakeAPartOfWhatOthersStopFor) {
