@@ -74,6 +74,12 @@ class GangPriority : public GangTest {
         }))
         << name << " is not told to stop, with all its time";
   }
+  static json ConditionOf(const json& job, const std::string& type) {
+    for (const json& condition : job["status"].value("conditions", json::array())) {
+      if (condition.value("type", "") == type) return condition;
+    }
+    return json::object();
+  }
   // It stopped for another, holds nothing, and paid nothing.
   void AwaitMadeRoom(const std::string& name, int64_t attempt) {
     const json job = AwaitPhase(name, "Queued");
@@ -153,6 +159,35 @@ TEST_F(GangPriority, WhatTwoVictimsLeaveIsKeptForWhomTheyStopped) {
     EXPECT_EQ(Paid(name), 0) << name;
   }
   EXPECT_EQ(History().undone, 0);
+}
+
+// Its pods are refused by a quota after it has got its place: nobody stops for it again before it says anything new.
+TEST_F(GangPriority, AGangThatCannotStartStopsOthersOnce) {
+  MakeNodes(2);
+  SetQuota(8);
+  StartWatching();
+  Submit("low", 1, "gangs-low");
+  AwaitUp("low", 1);
+  Submit("high", 2, "gangs-high");
+  AwaitUp("low", 2);  // it stopped, high was refused, and it has its place again
+  const json waits = AwaitPhase("high", "Queued");
+  const json placed = ConditionOf(waits, "Placed");
+  EXPECT_EQ(placed.value("reason", ""), "NoRoom") << waits["status"].dump(1);
+  EXPECT_THAT(placed.value("message", ""), HasSubstr("held by " + ns_ + "/low (8 GPUs"));
+  EXPECT_EQ(PhaseOf(JobNow("low")), "Running");
+  EXPECT_EQ(AttemptOf(JobNow("low")), 2);
+  EXPECT_EQ(Paid("low"), 0);
+  // The quota alone gives it no new right, what its owner changes does.
+  SetQuota(24);
+  PatchSpec("high", {{"env", json::array({{{"name", "TRY"}, {"value", "again"}}})}});
+  AwaitRunning("high", AttemptOf(JobNow("high")) + 1);
+  AwaitMadeRoom("low", 2);
+  Finish("high");
+  AwaitPhase("high", "Succeeded");
+  AwaitUp("low", 3);
+  Finish("low");
+  AwaitPhase("low", "Succeeded");
+  EXPECT_EQ(Paid("low"), 0);
 }
 
 }  // namespace
