@@ -245,16 +245,22 @@ void SimulatedKubelet::EndWhatHasRun() {
     }
     lock.unlock();
     for (const auto& [uid, key] : over) {
-      const auto pod = pods_->Get(key);
-      const bool there = pod && cluster::UidOf(*pod) == uid && pod->at("status").value("phase", "") == "Running";
-      if (there && !Serves(*pod)) continue;  // later, when its node is back
-      if (there && !pod->at("metadata").contains("deletionTimestamp")) (void)Exit(*pod, 0);
+      if (!End(uid, key)) continue;
       std::lock_guard again(mutex_);
       ends_.erase(uid);
     }
     lock.lock();
     wake_.wait_until(lock, next, [this] { return stop_; });
   }
+}
+
+bool SimulatedKubelet::End(const std::string& uid, const ObjectKey& key) {
+  const auto pod = pods_->Get(key);
+  if (!pod || cluster::UidOf(*pod) != uid || pod->at("metadata").contains("deletionTimestamp")) return true;
+  const std::string phase = pod->at("status").value("phase", "");
+  if (phase == "Succeeded" || phase == "Failed") return true;
+  // What the API server was told already may not have come back yet: the pod that runs is still pending here then.
+  return phase == "Running" && Serves(*pod) && Exit(*pod, 0);
 }
 
 bool SimulatedKubelet::AwaitPods(Milliseconds timeout, const std::function<bool(const Pods&)>& condition) const {

@@ -105,6 +105,8 @@ class SimulatedKubelet {
   bool Serves(const nlohmann::json& pod) const;
   Status Exit(const nlohmann::json& pod, int exit_code);
   void EndWhatHasRun();
+  // Ends a pod whose time is over. False: it does not have its end yet, and has to be looked at again.
+  bool End(const std::string& uid, const cluster::ObjectKey& key);
 
   using Instant = std::chrono::steady_clock::time_point;
   cluster::Cluster& direct_;
