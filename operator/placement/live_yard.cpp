@@ -103,15 +103,18 @@ const Yard& LiveYard::Current() {
     const auto place = yard_.index_.find(name);
     if (place == yard_.index_.end()) continue;  // nobody's node
     const Seat& seat = seats_.at(name);
-    YardNode described = Describe(seat.node, options_, yard_.levels_, products_);
     YardNode& node = yard_.nodes_[place->second];
-    if (described.path != node.path || described.clique != node.clique) {
+    const bool changed = seat.node != node.snapshot;  // mostly only the books have
+    YardNode described;
+    if (changed) described = Describe(seat.node, options_, yard_.levels_, products_);
+    if (changed && (described.path != node.path || described.clique != node.clique)) {
       rearrange_ = true;
       break;
     }
-    std::swap(node, described);
+    yard_.packed_.Forget(place->second, node, changed);
+    if (changed) node = std::move(described);
     Recount(node, seat);
-    yard_.packed_.Refresh(place->second, described, node);
+    yard_.packed_.Learn(place->second, node, changed);
   }
   stale_.clear();
   if (!rearrange_) return yard_;

@@ -46,18 +46,25 @@ void YardIndex::Pack(size_t position, const YardNode& node) {
   }
 }
 
-void YardIndex::AddMarks(uint32_t position, const YardNode& node) {
-  for (const auto& [key, value] : node.snapshot->labels) labels_[key][value].push_back(position);
-  if (!node.taints.empty()) taints_[TaintsOf(node)].push_back(position);
-}
-
-void YardIndex::RemoveMarks(uint32_t position, const YardNode& node) {
-  for (const auto& [key, value] : node.snapshot->labels) {
+void YardIndex::Forget(size_t position, const YardNode& before, bool marks) {
+  const auto at = static_cast<uint32_t>(position);
+  for (const auto& [job, gpus] : before.used_by_job) Drop(nodes_of_job_, job, at);
+  if (!marks) return;
+  for (const auto& [key, value] : before.snapshot->labels) {
     const auto label = labels_.find(key);
-    Drop(label->second, value, position);
+    Drop(label->second, value, at);
     if (label->second.empty()) labels_.erase(label);
   }
-  if (!node.taints.empty()) Drop(taints_, TaintsOf(node), position);
+  if (!before.taints.empty()) Drop(taints_, TaintsOf(before), at);
+}
+
+void YardIndex::Learn(size_t position, const YardNode& now, bool marks) {
+  const auto at = static_cast<uint32_t>(position);
+  Pack(position, now);
+  for (const auto& [job, gpus] : now.used_by_job) nodes_of_job_[job].push_back(at);
+  if (!marks) return;
+  for (const auto& [key, value] : now.snapshot->labels) labels_[key][value].push_back(at);
+  if (!now.taints.empty()) taints_[TaintsOf(now)].push_back(at);
 }
 
 void YardIndex::Rebuild(const std::vector<YardNode>& nodes, size_t levels) {
@@ -70,9 +77,7 @@ void YardIndex::Rebuild(const std::vector<YardNode>& nodes, size_t levels) {
   std::unordered_map<std::string_view, uint32_t> cliques;
   for (size_t i = 0; i < nodes.size(); ++i) {
     const auto position = static_cast<uint32_t>(i);
-    Pack(i, nodes[i]);
-    AddMarks(position, nodes[i]);
-    for (const auto& [job, gpus] : nodes[i].used_by_job) nodes_of_job_[job].push_back(position);
+    Learn(i, nodes[i], /*marks=*/true);
     for (size_t level = 0; level < levels; ++level) {
       const bool same = i > 0 && SamePlace(nodes[i - 1], nodes[i], level);
       domains_[level][i] = same ? domains_[level][i - 1] : position;
@@ -81,21 +86,6 @@ void YardIndex::Rebuild(const std::vector<YardNode>& nodes, size_t levels) {
     const std::string& clique = nodes[i].clique;
     domains_[levels][i] = clique.empty() ? position : cliques.try_emplace(clique, position).first->second;
   }
-}
-
-void YardIndex::Refresh(size_t position, const YardNode& before, const YardNode& now) {
-  const auto at = static_cast<uint32_t>(position);
-  for (const auto& [job, gpus] : before.used_by_job) {
-    if (!now.used_by_job.contains(job)) Drop(nodes_of_job_, job, at);
-  }
-  for (const auto& [job, gpus] : now.used_by_job) {
-    if (!before.used_by_job.contains(job)) nodes_of_job_[job].push_back(at);
-  }
-  if (before.snapshot != now.snapshot) {
-    RemoveMarks(at, before);
-    AddMarks(at, now);
-  }
-  Pack(position, now);
 }
 
 uint32_t YardIndex::Product(const std::string& name) const {

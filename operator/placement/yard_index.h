@@ -42,8 +42,10 @@ class YardIndex {
 
   // Anew, when nodes came, went or moved. `levels` is the length of the longest path.
   void Rebuild(const std::vector<YardNode>& nodes, size_t levels);
-  // The node at `position` has changed from `before` to `now`, but not its place in the order.
-  void Refresh(size_t position, const YardNode& before, const YardNode& now);
+  // Around a change of the node at `position` that leaves its place in the order: of who holds what on it and, with
+  // `marks`, of what the node says of itself.
+  void Forget(size_t position, const YardNode& before, bool marks);
+  void Learn(size_t position, const YardNode& now, bool marks);
 
   const std::vector<Slot>& slots() const { return slots_; }
   // Levels of the tree, far to near: the topology levels, then the NVLink clique.
@@ -65,8 +67,6 @@ class YardIndex {
 
  private:
   void Pack(size_t position, const YardNode& node);
-  void AddMarks(uint32_t position, const YardNode& node);
-  void RemoveMarks(uint32_t position, const YardNode& node);
 
   std::vector<Slot> slots_;
   // By level, then by position; a yard without nodes has the level of cliques.
