@@ -62,7 +62,7 @@ class Replayer {
     if (Counts()) history_.most_booked = std::max(history_.most_booked, all);
     if (!pod.IsOurs()) return;
     if (pod.LetGo()) CheckStart(pod);
-    if (pod.LetGo()) CheckRivalAttempts(pod);
+    if (pod.LetGo() && (change.is_new || change.began || change.back)) CheckRivalAttempts(pod);
     FollowSplit(pod.gang);
   }
 
@@ -133,14 +133,15 @@ class Replayer {
   }
 
   // A pod that is being deleted on a node that is gone or silent can do no harm: it is killed when the node is back.
+  // That it is back the operator hears a moment later.
   void CheckRivalAttempts(const Pod& pod) {
     const std::string& job = pod.gang.first;
     for (auto it = world_.gangs.lower_bound({job, 0}); it != world_.gangs.end() && it->first.first == job; ++it) {
       if (it->first == pod.gang) continue;
       for (const std::string& uid : it->second.pods) {
         const Pod& other = world_.pods.at(uid);
-        const bool harmless = other.deleting && !other.node.empty() && !world_.nodes[other.node].fit;
-        if (!other.LetGo() || harmless) continue;
+        const bool lost = !other.node.empty() && world_.nodes[other.node].UnfitSince(now_ - rules_.lag);
+        if (!other.LetGo() || (other.deleting && lost)) continue;
         Breach("two attempts",
                fmt::format("{} is let go while {} of attempt {} is", pod.name, other.name, it->first.second),
                {pod.name, other.name});

@@ -150,6 +150,25 @@ TEST(GangHistory, TwoAttemptsAtOnceAreABreach) {
               ElementsAre(HasSubstr("two attempts: default/x-abcd-2-0 is let go while default/x-abcd-1-0")));
 }
 
+// A pod of the first attempt is being deleted on a node that was gone; the operator hears a moment later that it is
+// back.
+TEST(GangHistory, AnAttemptOnANodeThatIsBackIsOneAgainAfterAMoment) {
+  for (const bool later : {false, true}) {
+    Log log = TwoNodes();
+    json one = log.Create(log.Pod("x", 0, "a", 1)), other = log.Create(log.Pod("x", 1, "a", 1));
+    one = log.Ungate(one), other = log.Ungate(other);
+    log.Delete(log.Phase(one, "Running", "a"), kOperator, 30);
+    log.Delete(log.Phase(other, "Running", "a"), kOperator, 30);
+    log.RemoveNode("a");
+    const json next = log.Create(log.Pod("x", 0, "b", 1, 2)), last = log.Create(log.Pod("x", 1, "b", 1, 2));
+    log.Node("a", 8, "create");
+    log.lines.back()["responseObject"]["metadata"]["uid"] = "another";
+    if (later) log.Pass(6);
+    log.Phase(log.Ungate(next), "Running", "b"), log.Ungate(last);
+    EXPECT_EQ(log.Breaches().size(), later ? 4u : 0u) << "each of two pods against each of two";
+  }
+}
+
 TEST(GangHistory, AnUndoWithoutACauseIsABreach) {
   Log log = TwoNodes();
   log.Pass(60);

@@ -95,7 +95,9 @@ void Node::Observe(const AuditWrite& write, Seconds now) {
     tainted = tainted || taint.value("effect", "") != "PreferNoSchedule";
   }
   const bool cordoned = spec.value("unschedulable", false);
+  const bool was_fit = fit;
   fit = !write.removed && ready && !tainted && !cordoned && gpus > 0;
+  if (fit && !was_fit) fit_since = now;
   seen += cordoned ? " cordoned" : "";
   if (seen != state) changed = now;
   state = seen;

@@ -38,6 +38,7 @@ struct Pod {
 struct Node {
   std::vector<std::pair<Seconds, int64_t>> gives;  // since when how many GPUs
   bool fit = false;                                // for a gang
+  Seconds fit_since = 0;                           // if it is
   Seconds changed = 0;                             // what it is fit for
   Seconds rival = 0;                               // a pod of others came
   std::string state;
@@ -45,6 +46,7 @@ struct Node {
   std::set<std::string> pods;  // UIDs
 
   int64_t MostSince(Seconds when) const;
+  bool UnfitSince(Seconds when) const { return !fit || fit_since >= when; }  // at any moment
   void Observe(const AuditWrite& write, Seconds now);
   void Doubt(Seconds now);
 };
