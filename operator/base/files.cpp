@@ -2,12 +2,12 @@
 
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 #include <system_error>
 
 namespace trainyard {
@@ -26,14 +26,25 @@ Status WriteFileAtomically(const std::string& path, const std::string& text) {
 }
 
 Result<std::string> ReadFile(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) {
-    return Fail(errno == ENOENT ? ErrorCode::kNotFound : ErrorCode::kUnavailable,
-                "cannot read " + path + ": " + std::strerror(errno));
+  // Opening a directory succeeds, and reads as if it were an empty file.
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) {
+    return Fail(ErrorCode::kInvalidArgument, "cannot read " + path + ": it is a directory, not a file");
   }
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
+  const auto unavailable = [&path](int error) {
+    return Fail(ErrorCode::kUnavailable, "cannot read " + path + ": " + std::strerror(error));
+  };
+  std::ifstream in(path, std::ios::binary);
+  if (!in && errno == ENOENT) return Fail(ErrorCode::kNotFound, "cannot read " + path + ": " + std::strerror(ENOENT));
+  if (!in) return unavailable(errno);
+  std::string text;
+  std::array<char, 1 << 14> part;
+  do {
+    in.read(part.data(), part.size());
+    text.append(part.data(), static_cast<size_t>(in.gcount()));
+  } while (in);
+  if (in.bad()) return unavailable(EIO);
+  return text;
 }
 
 Status MakeDirectories(const std::string& path) {

@@ -1,7 +1,13 @@
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+
 #include "operator/base/backoff.h"
 #include "operator/base/clock.h"
+#include "operator/base/files.h"
 #include "operator/base/ids.h"
 #include "operator/base/quantity.h"
 
@@ -66,6 +72,22 @@ TEST(Backoff, DoublesUpToTheCap) {
   EXPECT_EQ(b.Delay(4).count(), 80);
   EXPECT_EQ(b.Delay(500).count(), 100);
   EXPECT_EQ(b.Jittered(1, 0).count(), 5);
+}
+
+TEST(Files, AreReadWholeAndADirectoryIsNone) {
+  std::string made = (std::filesystem::temp_directory_path() / "trainyard-files-XXXXXX").string();
+  ASSERT_NE(mkdtemp(made.data()), nullptr);
+  const std::string file = made + "/file";
+  for (const std::string& text : {std::string(), std::string("a\n"), std::string(100'000, 'x')}) {
+    ASSERT_TRUE(WriteFileAtomically(file, text));
+    EXPECT_EQ(ReadFile(file), text);
+  }
+  EXPECT_EQ(ReadFile(made + "/absent").error().code, ErrorCode::kNotFound);
+  const auto directory = ReadFile(made);
+  ASSERT_FALSE(directory);
+  EXPECT_EQ(directory.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(directory.error().message, "cannot read " + made + ": it is a directory, not a file");
+  std::filesystem::remove_all(made);
 }
 
 TEST(Ids, AreUniqueAndStable) {

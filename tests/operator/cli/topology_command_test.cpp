@@ -122,6 +122,9 @@ TEST(TopologyCommand, WhatIsNoMatrixIsBadInput) {
   }
   EXPECT_EQ(Explain({"/nonexistent/file"}).code, kExitNotFound);
   EXPECT_EQ(Explain({}).code, kExitBadInput);
+  const Output directory = Explain({TRAINYARD_SOURCE_DIR "/tests"});
+  EXPECT_EQ(directory.code, kExitBadInput);
+  EXPECT_EQ(directory.err, "trainyard: cannot read " TRAINYARD_SOURCE_DIR "/tests: it is a directory, not a file\n");
 }
 
 }  // namespace

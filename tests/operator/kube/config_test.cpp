@@ -209,6 +209,17 @@ TEST_F(LoadConfigTest, LooksInTheRightOrder) {
   EXPECT_THAT(absent.error().message, HasSubstr("/absent"));
 }
 
+TEST_F(LoadConfigTest, ADirectoryIsNamedAsOne) {
+  variables_["KUBECONFIG"] = dir_.string();
+  for (const std::string& given : {dir_.string(), std::string()}) {
+    const auto directory = LoadConfig(given, environment_);
+    ASSERT_FALSE(directory);
+    EXPECT_EQ(directory.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_EQ(directory.error().message,
+              "kubeconfig: cannot read " + dir_.string() + ": it is a directory, not a file");
+  }
+}
+
 TEST_F(LoadConfigTest, AMissingCertificateIsToldBeforeTheFirstCall) {
   Config config;
   config.server = "https://10.0.0.1";
