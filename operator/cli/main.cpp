@@ -54,8 +54,8 @@ int Main(int argc, char** argv) {
   app.add_subcommand("version", "Print the version")->callback([] {
     std::cout << "trainyard " TRAINYARD_VERSION "\n";
   });
-  if (const auto flag = FlagWithoutValue({argv, static_cast<size_t>(argc)})) {
-    std::cerr << "trainyard: " << *flag << ": needs a value; see 'trainyard --help'\n";
+  if (const auto problem = EmptyArgument({argv, static_cast<size_t>(argc)})) {
+    std::cerr << "trainyard: " << *problem << "; see 'trainyard --help'\n";
     return kExitBadInput;
   }
   try {

@@ -73,14 +73,12 @@ void AddModelFlags(CLI::App& plan, PlanFlags& flags) {
 
 void AddHardwareFlags(CLI::App& plan, PlanFlags& flags) {
   auto* group = plan.add_option_group("GPUs");
-  group->add_option("--product", flags.products, "GPU product, repeatable; default: every known one")->delimiter(',');
-  group->add_option("--count", flags.counts, "GPU counts to show: 8, 2,4,8 or 1-8; default: the fewest that fit")
-      ->delimiter(',');
+  group->add_option("--product", flags.products, "GPU product, repeatable; default: every known one");
+  group->add_option("--count", flags.counts, "GPU counts to show: 8, 2,4,8 or 1-8; default: the fewest that fit");
   group->add_option("--per-node", flags.per_node, "GPUs per node; default: chosen");
   group->add_option("--strategy", flags.strategy, "Auto, DDP, ZeRO1, ZeRO2 or FSDP");
-  group
-      ->add_option("--offload", flags.offloads, "None, CPU or NVMe: where optimizer states live; repeatable to compare")
-      ->delimiter(',');
+  group->add_option("--offload", flags.offloads,
+                    "None, CPU or NVMe: where optimizer states live; repeatable to compare");
   group->add_option("--tensor-parallel", flags.tensor_parallel, "GPUs that split each matrix; default 1");
   group->add_option("--pipeline-parallel", flags.pipeline_parallel, "GPUs that split the layers; default 1");
   group->add_option("--catalogue", flags.catalogue, "GPUs (YAML) that add to the built-in ones, or replace them");
@@ -92,7 +90,7 @@ void AddMoneyFlags(CLI::App& plan, PlanFlags& flags) {
   group->add_option("--single-gpu-hours", flags.single_gpu_hours, "Hours that one GPU of the first product would take");
   group->add_option("--tokens", flags.tokens, "Tokens to train on, such as 300B; gives hours from arithmetic");
   group->add_option("--steps", flags.steps, "The same in optimizer steps");
-  group->add_option("--price", flags.prices, "Price per GPU-hour, or PRODUCT=PRICE; repeatable")->delimiter(',');
+  group->add_option("--price", flags.prices, "Price per GPU-hour, or PRODUCT=PRICE; repeatable");
   group->add_option("--currency", flags.currency, "Name of the currency, for display; default: the catalogue's");
   group->add_option("--max-hours", flags.max_hours, "Choose only what is done in time");
   group->add_option("--max-cost", flags.max_cost, "Choose only what costs no more");
@@ -111,12 +109,18 @@ void AddOutputFlags(CLI::App& plan, PlanFlags& flags) {
 
 }  // namespace
 
-std::optional<std::string> FlagWithoutValue(std::span<const char* const> arguments) {
+std::optional<std::string> EmptyArgument(std::span<const char* const> arguments) {
+  std::string_view before;
   for (std::string_view argument : arguments) {
     if (argument == "--") break;
     if (argument.size() > 3 && argument.starts_with("--") && argument.find('=') == argument.size() - 1) {
-      return std::string(argument.substr(0, argument.size() - 1));
+      return std::string(argument.substr(0, argument.size() - 1)) + ": needs a value";
     }
+    if (argument.empty() && before.size() > 1 && before.starts_with('-')) {
+      return std::string(before) + ": needs a value, and '' is none";
+    }
+    if (argument.empty()) return "an argument is empty ('')";
+    before = argument;
   }
   return std::nullopt;
 }

@@ -17,8 +17,10 @@ void AddPlanCommand(CLI::App& app, int& exit_code, std::ostream& out, std::ostre
 // The same on std::cout and std::cerr.
 void AddPlanCommand(CLI::App& app, int& exit_code);
 
-// The first flag of a command line that is written with nothing after its '=', as "--price" of "--price="; CLI11 would
-// take the next argument for its value.
-std::optional<std::string> FlagWithoutValue(std::span<const char* const> arguments);
+// What is wrong with the first empty argument of a command line, for the user: no flag and no name has a use for '',
+// and to go on as if it were not there would hide a script's unset variable. So is a flag with nothing after its '=',
+// as
+// "--price=": CLI11 would take the next argument for its value.
+std::optional<std::string> EmptyArgument(std::span<const char* const> arguments);
 
 }  // namespace trainyard::cli

@@ -88,6 +88,28 @@ Status AddCounts(const std::string& text, std::vector<int64_t>& counts) {
   return {};
 }
 
+// Flags that are repeatable, and whose value may be a list: "2,4" is 2 and 4. An item that is empty is a slip of the
+// hand, and nobody knows what should stand there.
+Status SplitLists(PlanFlags& flags) {
+  const std::pair<const char*, std::vector<std::string>*> lists[] = {{"--product", &flags.products},
+                                                                     {"--count", &flags.counts},
+                                                                     {"--offload", &flags.offloads},
+                                                                     {"--price", &flags.prices}};
+  for (const auto& [flag, values] : lists) {
+    std::vector<std::string> items;
+    for (const std::string& value : *values) {
+      for (size_t start = 0; start <= value.size();) {
+        const size_t end = std::min(value.find(',', start), value.size());
+        if (end == start) return Bad(std::string(flag) + ": '" + api::Printable(value) + "' has an empty item");
+        items.push_back(value.substr(start, end - start));
+        start = end + 1;
+      }
+    }
+    *values = std::move(items);
+  }
+  return {};
+}
+
 Status ApplyCounts(const std::vector<std::string>& given, PlanRequest& request) {
   if (given.empty()) return {};
   std::vector<int64_t> counts;
@@ -264,7 +286,9 @@ Result<std::shared_ptr<const sizing::Catalogue>> CatalogueFrom(const PlanFlags& 
   return ReadCatalogueFile(flags.catalogue);
 }
 
-Result<PlanInput> InputFrom(const PlanFlags& flags) {
+Result<PlanInput> InputFrom(const PlanFlags& given) {
+  PlanFlags flags = given;
+  if (auto ok = SplitLists(flags); !ok) return Fail(ok.error());
   PlanInput input;
   PlanRequest& request = input.request;
   auto catalogue = CatalogueFrom(flags);

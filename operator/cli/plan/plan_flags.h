@@ -59,7 +59,7 @@ struct PlanInput {
 
 // Errors: kInvalidArgument or kNotFound, one line that names the flag, or the file and the field; several errors of a
 // job are joined by newlines.
-Result<PlanInput> InputFrom(const PlanFlags& flags);
+Result<PlanInput> InputFrom(const PlanFlags& given);
 
 // The catalogue of --catalogue, or the built-in one.
 Result<std::shared_ptr<const sizing::Catalogue>> CatalogueFrom(const PlanFlags& flags);

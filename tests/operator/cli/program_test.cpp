@@ -32,7 +32,9 @@ Outcome Trainyard(const std::string& arguments) {
 }
 
 TEST(Program, ReportsUsageInOneLine) {
-  for (const char* arguments : {"", "frobnicate", "run", "resize tiny", "get -o xml", "run x.yaml --nodes 0"}) {
+  for (const char* arguments :
+       {"", "frobnicate", "run", "resize tiny", "get -o xml", "run x.yaml --nodes 0", "top --server ''",
+        "top --kubeconfig=", "top --kubeconfig /tmp", "topology /tmp", "get ''", "get --state-dir ''", "validate ''"}) {
     Outcome outcome = Trainyard(arguments);
     EXPECT_EQ(outcome.code, 2) << arguments;
     EXPECT_THAT(outcome.output, StartsWith("trainyard: ")) << arguments;

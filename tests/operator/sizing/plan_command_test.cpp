@@ -260,6 +260,12 @@ TEST(PlanCommand, BadInputIsOneLine) {
   for (const char* count : {"0", "-1", "8-1", "1-", "two", "1e3", "9999999999999999999"}) {
     ExpectBad(std::string("--model 7B --count=") + count, "--count: '" + std::string(count) + "' is not a GPU count");
   }
+  for (const char* counts : {"2,,4", ",2", "2,", ","}) {
+    ExpectBad(std::string("--model 7B --count ") + counts, "--count: '" + std::string(counts) + "' has an empty item");
+  }
+  ExpectBad("--model 7B --product H100-SXM,,L4", "--product: 'H100-SXM,,L4' has an empty item");
+  ExpectBad("--model 7B --offload None,", "--offload: 'None,' has an empty item");
+  ExpectBad("--model 7B --tokens 1T --price 2,,3", "--price: '2,,3' has an empty item");
   ExpectBad("--model 7B --strategy ZeRO9", "--strategy: ");
   ExpectBad("--model 7B --precision FP8", "--precision: 'FP8' is not known; give BF16 or FP32");
   ExpectBad("--model 7B --optimizer Lion", "--optimizer: 'Lion' is not known; give AdamW, AdamW8bit, Adafactor or SGD");
@@ -335,10 +341,14 @@ TEST(PlanCommand, AnEmptyValueIsOneLine) {
     }
     const std::string unfinished = std::string(flag) + "=";
     const char* const line[] = {"trainyard", "plan", unfinished.c_str(), "--explain"};
-    EXPECT_EQ(FlagWithoutValue(line), flag);
+    EXPECT_EQ(EmptyArgument(line), flag + std::string(": needs a value"));
   }
   const char* const whole[] = {"trainyard", "plan", "--price=H100-SXM=", "--batch", "=", "--", "--price="};
-  EXPECT_EQ(FlagWithoutValue(whole), std::nullopt);
+  EXPECT_EQ(EmptyArgument(whole), std::nullopt);
+  const char* const server[] = {"trainyard", "top", "--server", ""};
+  EXPECT_EQ(EmptyArgument(server), "--server: needs a value, and '' is none");
+  const char* const name[] = {"trainyard", "get", ""};
+  EXPECT_EQ(EmptyArgument(name), "an argument is empty ('')");
 }
 
 TEST(PlanCommand, BadFilesAreOneLine) {
