@@ -61,6 +61,7 @@ class Controller::Impl {
         writer_(cluster, caches_, options_.metrics),
         runner_(cluster, pool_, [this](Kind kind, const json& object) { OnCreated(kind, object); }) {
     if (options_.metrics != nullptr) {
+      BeginCounters(*options_.metrics);
       collector_ = options_.metrics->AddCollector(
           [this](runtime::Scrape& scrape) { Collect(caches_, queue_.Size(), made_at_, clock_.Now(), scrape); });
     }

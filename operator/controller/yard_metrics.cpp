@@ -110,6 +110,15 @@ bool Backfills(const placement::Line& line, const std::string& job_uid) {
   return false;
 }
 
+void BeginCounters(runtime::Metrics& metrics) {
+  for (const auto& name :
+       {metric::kPreemptions, metric::kUndone, metric::kBackfilled, metric::kPodsCreated, metric::kStatusWrites}) {
+    metrics.Count(name, {}, 0);
+  }
+  for (const char* budget : {"user", "infrastructure"}) metrics.Count(metric::kRestarts, {{"class", budget}}, 0);
+  for (const char* result : {"written", "failed", "dropped"}) metrics.Count(metric::kEvents, {{"result", result}}, 0);
+}
+
 void CountChange(const api::TrainingJob& before, const api::JobStatus& after, runtime::Metrics& metrics) {
   if (NewStop(before.status, after, "Preempted")) metrics.Count(metric::kPreemptions);
   if (NewStop(before.status, after, "Undo")) metrics.Count(metric::kUndone);

@@ -18,6 +18,8 @@ void CollectYard(const placement::Census& census, const std::vector<std::string>
 // Gauges of the line.
 void CollectQueue(const placement::Line& line, TimePoint now, runtime::Scrape& scrape);
 
+// The counters of jobs and gangs begin at 0: increase() over one that appears with its first count misses that.
+void BeginCounters(runtime::Metrics& metrics);
 // Counts what a status write that succeeded means: a first claim, a gang taken back, a gang preempted.
 void CountChange(const api::TrainingJob& before, const api::JobStatus& after, runtime::Metrics& metrics);
 // Whether someone ahead of this job in the line, who may take the same product, does not start now.

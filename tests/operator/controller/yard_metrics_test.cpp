@@ -119,6 +119,19 @@ TEST(YardMetrics, AStartBehindOneThatWaitsIsABackfill) {
   EXPECT_FALSE(Backfills(LineOf({head, small}), "uid-small"));
 }
 
+TEST(YardMetrics, CountersAreThereBeforeTheirFirstCount) {
+  runtime::Metrics metrics;
+  BeginCounters(metrics);
+  BeginCounters(metrics);  // a second controller of the same process
+  for (const char* series :
+       {"trainyard_preemptions_total", "trainyard_gangs_undone_total", "trainyard_backfilled_starts_total",
+        "trainyard_pods_created_total", "trainyard_status_writes_total", "trainyard_job_restarts_total{class=\"user\"}",
+        "trainyard_job_restarts_total{class=\"infrastructure\"}", "trainyard_events_total{result=\"written\"}",
+        "trainyard_events_total{result=\"failed\"}", "trainyard_events_total{result=\"dropped\"}"}) {
+    EXPECT_THAT(metrics.Text(), HasSubstr("\n" + std::string(series) + " 0\n"));
+  }
+}
+
 TEST(YardMetrics, CountWhatAWriteMeans) {
   runtime::Metrics metrics;
   api::TrainingJob job;
