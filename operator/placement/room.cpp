@@ -12,6 +12,14 @@ namespace {
 // "node selector a=b" bars what is outside of it, a taint what is on it.
 std::string Outside(const std::string& barred) { return barred.starts_with("node ") ? "outside " + barred : barred; }
 
+// What the template itself selects: taints are the nodes' own doing.
+std::vector<uint32_t> JudgeSelection(const Yard& yard, const api::NodeConstraints& constraints) {
+  if (constraints.node_selector.empty() && constraints.affinity.empty()) return {};
+  api::NodeConstraints selection = constraints;
+  selection.tolerations = {{.key = "", .op = "Exists", .value = "", .effect = "", .seconds = {}}};
+  return Judge(yard, selection);
+}
+
 class Counter {
  public:
   Counter(const Yard& yard, const GangRequest& request)
@@ -20,6 +28,7 @@ class Counter {
         products_(ShortNames(request.products, yard.catalogue())),
         view_(yard, request),
         bars_(Judge(yard, request.constraints)),
+        selection_(JudgeSelection(yard, request.constraints)),
         clique_(yard.index().depth() - 1),
         level_(std::min(clique_, request.level.empty() ? clique_ : yard.LevelIndex(request.level).value_or(clique_))),
         needs_links_(request.nvlink == api::NvLink::kRequired && request.gpus > 1) {
@@ -33,11 +42,15 @@ class Counter {
     for (uint32_t i = 0; i < yard_.nodes().size(); ++i) {
       int& is_asked = asked[yard_.index().slots()[i].product];
       if (is_asked < 0) is_asked = ProductAllowed(yard_.nodes()[i], products_) ? 1 : 0;
+      if (!selection_.empty() && selection_[i] == 0) CountSelected(i, is_asked == 1);
       if (is_asked == 1 && Open(i)) Use(i);
     }
     // Words cost more than all else that is asked of a node: they are made once for each bar.
     for (const auto& [nodes, example] : by_bar_) {
-      if (nodes > 0) room_.unfit[Outside(WhyBarred(yard_.nodes()[example], request_.constraints))] += nodes;
+      if (nodes == 0) continue;
+      const std::string why = Outside(WhyBarred(yard_.nodes()[example], request_.constraints));
+      room_.unfit[why] += nodes;
+      if (why.starts_with("outside ")) room_.barred += nodes;
     }
     for (const auto& [name, gpus] : request_.held) {
       const YardNode* node = yard_.Find(name);
@@ -51,6 +64,14 @@ class Counter {
   }
 
  private:
+  void CountSelected(uint32_t i, bool is_asked) {
+    if (is_asked) {
+      ++room_.selected;
+    } else if (yard_.nodes()[i].usable > 0) {
+      ++room_.others;
+    }
+  }
+
   // Whether the job may use the node, if it is free; else why not is counted.
   bool Open(uint32_t i) {
     const YardIndex::Slot& slot = yard_.index().slots()[i];
@@ -62,7 +83,6 @@ class Counter {
       if (bars_[i] >= by_bar_.size()) by_bar_.resize(bars_[i] + 1);
       auto& [nodes, example] = by_bar_[bars_[i]];
       if (nodes++ == 0) example = i;
-      ++room_.barred;
       return false;
     }
     if (!request_.level.empty() && request_.level_required && yard_.nodes()[i].path.size() <= level_) {
@@ -109,6 +129,7 @@ class Counter {
   const std::vector<std::string> products_;
   const RequestView view_;
   const std::vector<uint32_t> bars_;
+  const std::vector<uint32_t> selection_;  // the same of the template's selector and affinity alone; empty: it has none
   const size_t clique_;
   const size_t level_;  // that of cliques when no level is named, or one that no node has
   const bool needs_links_;

@@ -22,8 +22,11 @@ struct DomainRoom {
 // Nodes whose product is asked for.
 struct Room {
   std::map<std::string, int64_t> unfit;  // reason -> nodes that take no gang, or not this one
-  int64_t barred = 0;                    // of them: by the constraints of the job's own template
-  std::vector<std::string> open;         // names of the nodes that the job may use, at most four; the rest is counted
+  // What the node selector and the affinity of the job's own template do, taints aside; told only if it has any.
+  int64_t barred = 0;             // of `unfit`: they alone bar the node
+  int64_t selected = 0;           // nodes that they allow, open or not
+  int64_t others = 0;             // nodes with GPUs of a product that is not asked for, or not known, that they allow
+  std::vector<std::string> open;  // names of the nodes that the job may use, at most four; the rest is counted
   // All below is about nodes that the job may use.
   int64_t eligible = 0;
   int64_t with_room = 0;                   // could take a pod now

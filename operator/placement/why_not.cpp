@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "operator/placement/candidates.h"
+#include "operator/placement/constraints.h"
 #include "operator/placement/room.h"
 #include "operator/placement/selection.h"
 
@@ -112,35 +113,44 @@ std::string WouldHelp(const Yard& yard, const GangRequest& request, const Room& 
   return "";
 }
 
-// What no waiting will change: nothing matches the job's own template, or what does is too small. Empty: not so.
-std::string Contradiction(const Room& room, const GangRequest& request, const std::string& wanted) {
-  const api::NodeConstraints& own = request.constraints;
-  if (room.barred == 0 || (own.node_selector.empty() && own.affinity.empty())) return "";
-  if (room.eligible == 0) {
+// "node a", "2 H100-SXM nodes": what the template allows of the product, by name where that is short.
+std::string Selected(const Room& room, const std::string& product) {
+  if (room.selected > static_cast<int64_t>(room.open.size())) return Nodes(room.selected, product.c_str());
+  std::string names;
+  for (const std::string& name : room.open) names += (names.empty() ? "" : ", ") + name;
+  return product + (room.selected == 1 ? "node " : "nodes ") + names;
+}
+
+// What no waiting will change: nothing matches the job's own template, or what does is too small. Empty: not so. The
+// template is blamed only where it bars nodes that would be open otherwise.
+std::string Contradiction(const Room& room, const GangRequest& request, const std::string& wanted,
+                          const std::string& product) {
+  if (room.barred == 0) return "";
+  if (room.selected == 0) {
     // One reason for all is named as it is: "no node matches node selector a=b".
     if (room.unfit.size() == 1 && room.unfit.begin()->first.starts_with("outside ")) {
-      return "needs " + wanted + "; no node matches " + room.unfit.begin()->first.substr(8);
+      return "needs " + wanted + "; no " + product + "node matches " + room.unfit.begin()->first.substr(8);
     }
     return "needs " + wanted + "; podTemplate: no node is left for it" + Unfit(room);
   }
-  int64_t unfit = 0;
-  for (const auto& [reason, count] : room.unfit) unfit += count;
-  if (unfit > room.barred) return "";  // nodes that the template may allow can come back
-  std::string which;
-  for (const std::string& name : room.open) which += (which.empty() ? "" : ", ") + name;
-  if (room.eligible > static_cast<int64_t>(room.open.size())) {
-    which = Nodes(room.eligible);
-  } else {
-    which = (room.eligible == 1 ? "node " : "nodes ") + which;
-  }
-  const std::string allows =
-      std::string("podTemplate: ") + (own.affinity.empty() ? "node selector" : "affinity") + " allows only " + which;
-  if (room.largest_usable < request.per_node) {
-    return allows + ", which " + (room.eligible == 1 ? "has " : "have at most ") + std::to_string(room.largest_usable) +
-           " of the " + Gpus(request.per_node) + " that a pod needs" + Unfit(room);
-  }
   const int64_t count = request.gpus / request.per_node;
-  return room.eligible < count ? allows + "; the job needs " + Nodes(count) + Unfit(room) : "";
+  const bool all_open = room.selected == room.eligible;  // else some may come back, and be larger
+  const bool too_small = all_open && room.largest_usable < request.per_node;
+  if (!too_small && room.selected >= count) return "";
+  std::string text = std::string("podTemplate: ") +
+                     (request.constraints.affinity.empty() ? "node selector" : "affinity") + " allows only " +
+                     Selected(room, product);
+  if (too_small) {
+    text += std::string(", which ") + (room.eligible == 1 ? "has " : "have at most ") +
+            std::to_string(room.largest_usable) + " of the " + Gpus(request.per_node) + " that a pod needs";
+  } else {
+    text += "; the job needs " + Nodes(count);
+  }
+  if (room.others > 0) {
+    text += "; " + Nodes(room.others, "more ") + " that it allows " + (room.others == 1 ? "has" : "have") +
+            " another GPU product, or one that is not known";
+  }
+  return text + Unfit(room);
 }
 
 // "needs 4 nodes with 8 free H100-SXM GPUs each"
@@ -154,6 +164,25 @@ std::string Asked(const GangRequest& request, const std::string& product) {
 
 }  // namespace
 
+std::string WhyNoneTakes(const Yard& yard, const std::vector<std::string>& products,
+                         const std::vector<api::Toleration>& tolerations) {
+  const std::vector<std::string> names = ShortNames(products, yard.catalogue());
+  api::NodeConstraints constraints;
+  constraints.tolerations = tolerations;
+  std::map<std::string, int64_t> reasons;
+  int64_t nodes = 0;
+  for (const YardNode& node : yard.nodes()) {
+    if (!node.known || !ProductAllowed(node, names)) continue;
+    const std::string why = node.Eligible() ? WhyBarred(node, constraints) : node.ineligible;
+    if (why.empty()) return "";
+    ++nodes;
+    ++reasons[why];
+  }
+  if (nodes == 0) return "";
+  return "no node takes this gang now; of " + Nodes(nodes, Products(names).c_str()) +
+         (names.empty() ? " with GPUs" : "") + ": " + Reasons(reasons);
+}
+
 std::string WhyNot(const Yard& yard, const GangRequest& request) {
   const Room room = RoomFor(yard, request);
   const std::string product = Products(ShortNames(request.products, yard.catalogue()));
@@ -165,7 +194,7 @@ std::string WhyNot(const Yard& yard, const GangRequest& request) {
     return "needs " + wanted + " in one " + request.level +
            "; no node says where it is by such a level (known: " + (known.empty() ? "none" : known) + ")";
   }
-  if (const std::string text = Contradiction(room, request, wanted); !text.empty()) return text;
+  if (const std::string text = Contradiction(room, request, wanted, product); !text.empty()) return text;
   const int64_t count = request.gpus / request.per_node;
   if (request.nvlink == api::NvLink::kRequired && request.gpus > 1) {
     std::string text = "needs " + Gpus(request.gpus) + " of one NVLink domain; ";

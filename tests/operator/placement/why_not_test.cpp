@@ -1,4 +1,6 @@
 // The one line that a gang gets when it fits nowhere.
+#include "operator/placement/why_not.h"
+
 #include <gmock/gmock.h>
 
 #include "tests/operator/placement/yard_fixture.h"
@@ -24,7 +26,7 @@ TEST(WhyNot, NamesASelectorThatNoNodeMatches) {
   request.products = {"H100-SXM"};
   request.constraints.node_selector = {{"pool", "x"}};
   EXPECT_EQ(Why(Racks({MakeNode("a", 8), MakeNode("b", 8)}), request),
-            "needs 8 H100-SXM GPUs; no node matches node selector pool=x");
+            "needs 8 H100-SXM GPUs; no H100-SXM node matches node selector pool=x");
 }
 
 TEST(WhyNot, NamesTheOnlyNodesThatATemplateAllowsWhenTheyAreTooSmall) {
@@ -42,6 +44,65 @@ TEST(WhyNot, SaysWhenATemplateAllowsFewerNodesThanThereArePods) {
   EXPECT_EQ(
       Why(Racks({x, MakeNode("y", 8)}), request),
       "podTemplate: node selector allows only node x; the job needs 2 nodes; unfit: 1 outside node selector pool=x");
+}
+
+api::NodeSnapshot In(const std::string& pool, api::NodeSnapshot node) {
+  node.labels["pool"] = pool;
+  return node;
+}
+
+TEST(WhyNot, SaysWhatATemplateAllowsOfTheProductThatIsAskedFor) {
+  GangRequest request = Want(16, 8);
+  request.products = {"H100-SXM"};
+  request.constraints.node_selector = {{"pool", "x"}};
+  const Yard yard =
+      Racks({In("x", MakeNode("a", 8)), In("x", MakeNode("b", 8, "", "z", "NVIDIA-L4")),
+             In("x", MakeNode("c", 8, "", "z", "NVIDIA-L4")), In("x", MakeNode("d", 8, "", "z", "Own-Label")),
+             In("x", MakeNode("without-gpus", 0, "", "z", "")), MakeNode("e", 8)});
+  EXPECT_EQ(
+      Why(yard, request),
+      "podTemplate: node selector allows only H100-SXM node a; the job needs 2 nodes; 3 more nodes that it allows "
+      "have another GPU product, or one that is not known; unfit: 1 outside node selector pool=x");
+}
+
+TEST(WhyNot, BlamesATemplateOnlyWhereItBarsNodesThatWouldBeOpen) {
+  GangRequest request = Want(16, 8);
+  request.constraints.node_selector = {{"pool", "x"}};
+  api::NodeSnapshot a = In("x", MakeNode("a", 8)), b = In("x", MakeNode("b", 8)), other = MakeNode("other", 8);
+  a.ready = b.ready = false;
+  EXPECT_EQ(Why(Racks({a, b, other}), request),
+            "needs 16 GPUs; no node can give any; unfit: 2 not ready, 1 outside node selector pool=x")
+      << "those that it allows come back";
+  other.ready = false;
+  EXPECT_EQ(Why(Racks({a, b, other}), request), "needs 16 GPUs; no node can give any; unfit: 3 not ready");
+  EXPECT_EQ(Why(Racks({a, other}), request), "needs 16 GPUs; no node can give any; unfit: 2 not ready");
+  other.ready = true;
+  EXPECT_EQ(Why(Racks({a, other}), request),
+            "podTemplate: node selector allows only 1 node; the job needs 2 nodes; unfit: 1 not ready, 1 outside node "
+            "selector pool=x")
+      << "too few when it comes back, too";
+  a.ready = b.ready = true;
+  a.taints = {{"team", "blue", "NoSchedule"}};
+  EXPECT_EQ(Why(Racks({a, b, other}), request),
+            "needs 2 nodes with 8 free GPUs each; 1 of 1 fit node has them (8 GPUs free in all); unfit: 1 outside node "
+            "selector pool=x, 1 taint team=blue:NoSchedule; fits without the podTemplate's node selector")
+      << "the taint bars it, not the selector";
+}
+
+TEST(WhyNoneTakes, CountsTheNodesThatAreThereByWhatKeepsThemFromGangs) {
+  api::NodeSnapshot a = MakeNode("a", 8), b = MakeNode("b", 8), cordoned = MakeNode("c", 8), tainted = MakeNode("t", 8);
+  a.ready = b.ready = false;
+  cordoned.unschedulable = true;
+  tainted.taints = {{"team", "blue", "NoSchedule"}};
+  const api::NodeSnapshot l4 = MakeNode("l4", 8, "", "z", "NVIDIA-L4"), own = MakeNode("own", 8, "", "z", "Own-Label");
+  const Yard yard = Racks({a, b, cordoned, tainted, own});
+  EXPECT_EQ(WhyNoneTakes(yard, {}, {}),
+            "no node takes this gang now; of 4 nodes with GPUs: 2 not ready, 1 cordoned, 1 taint team=blue:NoSchedule");
+  EXPECT_EQ(WhyNoneTakes(yard, {}, {{.key = "team", .op = "Exists", .value = "", .effect = "", .seconds = {}}}), "");
+  EXPECT_EQ(WhyNoneTakes(yard, {"L4"}, {}), "") << "there is none";
+  EXPECT_EQ(WhyNoneTakes(Racks({a, l4}), {}, {}), "") << "one takes it";
+  EXPECT_EQ(WhyNoneTakes(Racks({a, l4}), {"H100-SXM"}, {}),
+            "no node takes this gang now; of 1 H100-SXM node: 1 not ready");
 }
 
 TEST(WhyNot, CountsTaintsThatTheJobDoesNotTolerate) {
