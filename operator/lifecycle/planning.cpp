@@ -6,6 +6,7 @@
 #include "operator/lifecycle/conditions.h"
 #include "operator/lifecycle/resolved_job.h"
 #include "operator/lifecycle/steps.h"
+#include "operator/placement/why_not.h"
 #include "operator/sizing/plan.h"
 
 namespace trainyard::lifecycle {
@@ -38,11 +39,33 @@ void Refuse(Context& c, const std::string& reason, const std::string& message) {
   c.SetPhase(api::Phase::kPending, message.starts_with(reason + ": ") ? message : reason + ": " + message);
 }
 
+// Whether any of it is of a product that the job allows.
+bool Offers(const std::vector<sizing::ProductSupply>& supply, const std::vector<std::string>& products,
+            const sizing::Catalogue& catalogue) {
+  return std::any_of(supply.begin(), supply.end(), [&](const sizing::ProductSupply& offered) {
+    return products.empty() || std::any_of(products.begin(), products.end(), [&](const std::string& name) {
+             const sizing::GpuProduct* product = catalogue.Find(name);
+             return product != nullptr && product->name == offered.product;
+           });
+  });
+}
+
 Result<api::PlanStatus> Plan(Context& c, const api::TrainingJob& job) {
-  std::vector<sizing::ProductSupply> supply = c.Yard().Supply(c.job.spec.pod_template.nodes);
-  // No node fulfils the template: that is what placement says, node by node. A plan for the others is as good as any.
-  if (supply.empty()) supply = c.Yard().Supply();
   const std::shared_ptr<const sizing::Catalogue>& catalogue = c.opt.yard.catalogue;
+  const std::vector<std::string>& products = job.spec.gpus.products;
+  api::NodeConstraints constraints = c.job.spec.pod_template.nodes;
+  std::vector<sizing::ProductSupply> supply = c.Yard().Supply(constraints);
+  if (!Offers(supply, products, sizing::OrDefault(catalogue))) {
+    // No node fulfils the template: that is what placement says, node by node. A plan for the others is as good as any.
+    constraints.node_selector.clear();
+    constraints.affinity.clear();
+    supply = c.Yard().Supply(constraints);
+  }
+  if (!Offers(supply, products, sizing::OrDefault(catalogue))) {
+    // Nodes that take nobody for now are not nodes that are not there.
+    const std::string why = placement::WhyNoneTakes(c.Yard(), products, constraints.tolerations);
+    if (!why.empty()) return Fail(ErrorCode::kResourceExhausted, why);
+  }
   auto ask = [&](const api::TrainingJob& asked) {
     if (c.in.planner != nullptr) return c.in.planner->Plan(asked, supply, catalogue);
     return sizing::PlanJob(asked, supply, catalogue);

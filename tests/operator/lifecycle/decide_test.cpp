@@ -114,6 +114,29 @@ TEST(Waiting, SaysAtOnceWhatDoesNotFit) {
   EXPECT_TRUE(d.actions.empty());
 }
 
+TEST(Waiting, NodesThatAreNotReadyAreThereAndAreTriedAgain) {
+  Scenario s(3);
+  for (api::NodeSnapshot& node : s.in.nodes) node.ready = false;
+  s.in.nodes[2].ready = true;
+  s.in.nodes[2].unschedulable = true;
+  const Decision waits = s.Step();
+  EXPECT_EQ(s.status().reason,
+            "DoesNotFit: no node takes this gang now; of 3 nodes with GPUs: 2 not ready, 1 cordoned");
+  EXPECT_TRUE(waits.requeue_after);
+  api::NodeSnapshot other = s.in.nodes[2];
+  other.name = "other";
+  other.unschedulable = false;
+  other.labels = {{"nvidia.com/gpu.product", "NVIDIA-L4"}};
+  s.in.nodes.push_back(other);
+  s.in.job.spec.gpus.products = {"Simulated"};
+  s.Step();
+  EXPECT_EQ(s.status().reason,
+            "DoesNotFit: no node takes this gang now; of 3 Simulated nodes: 2 not ready, 1 cordoned");
+  s.in.nodes[0].ready = true;
+  s.Steps();
+  EXPECT_TRUE(s.status().placement) << s.status().reason;
+}
+
 TEST(Waiting, NamesEveryMistakeOfTheSpec) {
   Scenario s;
   s.in.job.spec.training.steps = 0;
