@@ -13,6 +13,7 @@
 #include <spdlog/spdlog.h>
 
 #include "operator/base/ids.h"
+#include "operator/controller/yard_metrics.h"
 #include "operator/http/server.h"
 #include "operator/http/transport.h"
 #include "operator/kube/config.h"
@@ -111,6 +112,8 @@ class Manager::Impl {
       return {};
     };
     if (Status status = serve("probes", options_.probes, ProbeHandler(health_), probe_server_); !status) return status;
+    // On a standby too: a term that begins between two scrapes would hide the first counts of its leader.
+    controller::BeginCounters(metrics_);
     return serve("metrics", options_.metrics, MetricsHandler(metrics_), metrics_server_);
   }
 

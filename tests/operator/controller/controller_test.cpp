@@ -568,6 +568,8 @@ TEST_F(ControllerTest, MetricsTellOfTheYardAndTheQueue) {
            "trainyard_queue_gpus{product=\"Simulated\",priority=\"0\"} 4\n",
            "trainyard_queue_position{namespace=\"default\",name=\"two\"} 1\n",
            "trainyard_queue_wait_seconds_count{gpus=\"2-8\"} 1\n",
+           "trainyard_preemptions_total 0\n",
+           "trainyard_gangs_undone_total 0\n",
        }) {
     EXPECT_THAT(text, testing::HasSubstr(line));
   }
