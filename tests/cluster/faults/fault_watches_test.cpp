@@ -186,7 +186,8 @@ TEST_F(FaultWatches, EventsComeInTheWrongOrder) {
                 auto held = std::make_shared<std::string>();
                 auto count = std::make_shared<int>(0);
                 return [held, count](const std::string& line) {
-                  if (*count >= 3) return Lines{{line}};
+                  // The two pods come at once, whatever else is late; later a line may be the last of its watch.
+                  if (*count >= 1) return Lines{{line}};
                   if (held->empty()) return *held = line, Lines{};
                   ++*count;
                   return Lines{{line, std::exchange(*held, "")}};
