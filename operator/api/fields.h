@@ -267,7 +267,7 @@ template <typename A, Of<StopStatus> V>
 void Fields(A& a, V& v) {
   a("reason", v.reason);
   a("attempt", v.attempt);
-  a.PreciseTime("since", v.since);
+  a.PreciseTime("due", v.due);
 }
 
 template <typename A, Of<Restarts> V>

@@ -32,6 +32,7 @@ struct PodSnapshot {
   PodPhase phase = PodPhase::kPending;
   bool deleting = false;  // has a deletionTimestamp
   bool ready = false;
+  int64_t grace_seconds = 30;  // spec.terminationGracePeriodSeconds
   // Container `trainer`, once terminated.
   std::optional<int> exit_code;
   std::string termination_message;  // contract JSON, or free text

@@ -297,7 +297,7 @@ struct TrainerStatus {
 struct StopStatus {
   std::string reason;  // Resize, Suspend, Deleted, Failed, Undo, Preempted
   int64_t attempt = 0;
-  std::optional<TimePoint> since;  // absent: written by an older operator
+  std::optional<TimePoint> due;  // when its pods must be gone; absent: written by an older operator
 };
 
 struct Restarts {

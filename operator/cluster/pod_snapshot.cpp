@@ -107,6 +107,7 @@ Result<api::PodSnapshot> PodFromJson(const json& pod) {
     if (!gate.is_object()) continue;
     (reader.String(gate, "name") == contract::kGangGate ? snapshot.gated : snapshot.foreign_gate) = true;
   }
+  snapshot.grace_seconds = reader.Integer(spec, "terminationGracePeriodSeconds").value_or(snapshot.grace_seconds);
   snapshot.pinned_node = PinnedNode(spec, reader);
   snapshot.node = reader.String(spec, "nodeName");
   snapshot.requests = PodRequests(pod, reader);

@@ -196,8 +196,9 @@ void Caches::OnPriorityClasses() {
 
 Ledger::Standing Caches::StandingOf(const JobRecord& record, const api::TrainingJob& job) const {
   if (!record.problem.empty() || !record.status_problem.empty()) return {};
-  const api::PriorityClass priority = Priority(job.spec.priority_class_name).value_or(api::PriorityClass());
-  return {lifecycle::WaitingOf(job, options_, priority), lifecycle::RunningOf(job, options_, priority)};
+  const Result<api::PriorityClass> priority = Priority(job.spec.priority_class_name);
+  return {lifecycle::WaitingOf(job, options_, priority.value_or(api::PriorityClass())),
+          lifecycle::RunningOf(job, priority)};
 }
 
 std::vector<ObjectKey> Caches::Called(TimePoint now) {

@@ -27,22 +27,12 @@ bool Frees(const Ledger::Bookings& before, const Ledger::Bookings& now) {
   return std::any_of(was.begin(), was.end(), [&left](const auto& held) { return left[held.first] < held.second; });
 }
 
-// Running jobs say anew with each step when they will end, and with each checkpoint what they would lose. The line that
-// counts on the end is not formed anew for a little of the time that is left.
-bool Alike(const Ledger::Standing& counted, const Ledger::Standing& now, TimePoint formed_at) {
-  constexpr Milliseconds kLittle{60'000};
-  constexpr int kPartOfTheRest = 10;
-  if (!counted.running || !now.running || counted.waiting || now.waiting) return counted == now;
-  Ledger::Standing moved = counted;
-  moved.running->saved_at = now.running->saved_at;
-  if (moved.running->expected_end && now.running->expected_end && !now.running->stopping) {
-    const TimePoint end = *moved.running->expected_end;
-    const auto shift =
-        end > *now.running->expected_end ? end - *now.running->expected_end : *now.running->expected_end - end;
-    const auto rest = (end - formed_at) / kPartOfTheRest;
-    if (shift <= std::max<TimePoint::duration>(kLittle, rest)) moved.running->expected_end = now.running->expected_end;
-  }
-  return moved == now;
+// Running jobs say anew with each step when they will end, and with each checkpoint what they would lose.
+bool OnlyTimesDiffer(const Ledger::Standing& a, const Ledger::Standing& b) {
+  if (!a.running || !b.running || a.waiting || b.waiting) return false;
+  placement::RunningGang moved = *a.running;
+  moved.saved_at = b.running->saved_at, moved.expected_end = b.running->expected_end;
+  return moved == *b.running;
 }
 
 }  // namespace
@@ -63,8 +53,9 @@ void Ledger::ChangePod(const UsePtr& old, const UsePtr& now) {
   if (old == now) return;
   std::lock_guard lock(mutex_);
   yard_.ChangePod(old, now);
-  // What is taken is seen by those it is taken from (StillFits); nobody fits who did not before.
-  if (Frees(old, now)) stale_ = true;
+  // What is taken is seen by those who fit there (StillFits); nobody fits who did not before. But others may be
+  // stopping for what a pod of somebody else has taken.
+  if (Frees(old, now) || (now && now->job_uid.empty() && CountedOn(now->node))) stale_ = true;
 }
 
 bool Ledger::SetJob(const std::string& job_uid, const Bookings& claims, const Standing& standing) {
@@ -107,13 +98,18 @@ bool Ledger::StandLocked(const std::string& job_uid) {
   if (stands != stands_.end() && stands->second == Standing()) stands_.erase(stands);
   const auto before = counted_.find(job_uid);
   const Standing old = before == counted_.end() ? Standing() : before->second;
-  if (Alike(old, now, line_.formed_at)) return false;
+  if (now == old) return false;
+  if (OnlyTimesDiffer(old, now)) {
+    counted_[job_uid] = now;
+    stale_ = stale_ || EndsOtherwise(*now.running);
+    return false;
+  }
   if (now == Standing()) {
     counted_.erase(before);
   } else {
     counted_[job_uid] = now;
   }
-  if (stale_) return old.waiting.has_value() && !now.waiting;
+  if (stale_) return old.waiting.has_value();
   if (old == Standing() && now.waiting) {
     stale_ = !placement::JoinAtEnd(yard_.Current(), line_, *now.waiting);
     return false;
@@ -125,7 +121,25 @@ bool Ledger::StandLocked(const std::string& job_uid) {
   }
   const bool starts = old.waiting && now.running && placement::LeaveToStart(line_, job_uid, now.running->holds);
   if (!starts) stale_ = true;
-  return old.waiting.has_value() && !now.waiting && !starts;
+  return old.waiting.has_value() && !starts;
+}
+
+bool Ledger::EndsOtherwise(const placement::RunningGang& gang) const {
+  constexpr Milliseconds kLittle{60'000};
+  constexpr int kPartOfTheRest = 10;
+  const auto counted = ends_.find(gang.uid);
+  if (counted == ends_.end()) return false;  // nobody who waits has asked since
+  if (!counted->second || !gang.expected_end) return counted->second != gang.expected_end;
+  const TimePoint end = *counted->second, now = *gang.expected_end;
+  return std::max(end, now) - std::min(end, now) >
+         std::max<TimePoint::duration>(kLittle, (end - line_.formed_at) / kPartOfTheRest);
+}
+
+bool Ledger::CountedOn(const std::string& node) const {
+  return std::any_of(line_.heads.begin(), line_.heads.end(), [&](size_t head) {
+    const std::vector<std::string>& nodes = line_.entries[head].placement->nodes;
+    return std::find(nodes.begin(), nodes.end(), node) != nodes.end();
+  });
 }
 
 const placement::Line& Ledger::LineLocked(TimePoint now, const std::string& asking) {
@@ -140,10 +154,13 @@ const placement::Line& Ledger::LineLocked(TimePoint now, const std::string& aski
   for (const auto& [uid, standing] : counted_) {
     if (standing.waiting) waiting.push_back(&*standing.waiting);
   }
+  ends_.clear();
   const auto running = [this] {
     placement::RunningGangs gangs;
     for (const auto& [uid, standing] : counted_) {
-      if (standing.running) gangs.push_back(&*standing.running);
+      if (!standing.running) continue;
+      gangs.push_back(&*standing.running);
+      ends_[uid] = standing.running->expected_end;
     }
     return gangs;
   };

@@ -96,7 +96,12 @@ class Ledger {
   Bookings BookingsOf(const std::string& job_uid) const;  // settled and reserved
   // Tells the yard what the job books; `before` is what it booked. True: some of that is free now.
   bool BookLocked(const std::string& job_uid, const Bookings& before);
-  bool StandLocked(const std::string& job_uid);  // true: a waiting gang left the line without starting where it was due
+  // True: a waiting gang left the line without starting where it was due, or wants something else.
+  bool StandLocked(const std::string& job_uid);
+  // Whether the line counts on this job to end at quite another time.
+  bool EndsOtherwise(const placement::RunningGang& gang) const;
+  // Whether a gang that waits is to start on this node.
+  bool CountedOn(const std::string& node) const;
   const placement::Line& LineLocked(TimePoint now, const std::string& asking);
 
   std::mutex mutex_;  // guards everything below
@@ -107,6 +112,7 @@ class Ledger {
   std::unordered_map<std::string, Standing> pending_;  // as decided, or asked for, while that is not written yet
   std::unordered_map<std::string, Standing> counted_;  // what of these the line is made of
   placement::Line line_;
+  std::unordered_map<std::string, std::optional<TimePoint>> ends_;  // of running jobs, as `line_` has them, by UID
   bool stale_ = true;                // somebody may have more, or less, than `line_` says
   std::atomic<size_t> victims_ = 0;  // of `line_`
 };

@@ -101,7 +101,7 @@ const placement::Line& Context::Line(const placement::WaitingGang* asking) {
   for (const placement::RunningGang& gang : in.running) {
     if (gang.uid != job.meta.uid) running.push_back(gang);
   }
-  if (auto own = RunningOf(job, opt, Priority())) running.push_back(*std::move(own));
+  if (auto own = RunningOf(job, NamedPriority())) running.push_back(*std::move(own));
   line_ = placement::FormLine(Yard(), waiting, running, in.now);
   return line_;
 }

@@ -6,6 +6,7 @@
 #include "operator/base/ids.h"
 #include "operator/lifecycle/conditions.h"
 #include "operator/lifecycle/penalties.h"
+#include "operator/lifecycle/pod_spec.h"
 #include "operator/lifecycle/steps.h"
 #include "trainer/contract/contract.h"
 
@@ -201,8 +202,10 @@ void EndAttempt(Context& c, const RankFailure& cause, int64_t failed_ranks) {
   if (failed_ranks > 1) message += " (" + std::to_string(failed_ranks - 1) + " more failed with it)";
   CountFailure(c);
   if (cause.blames_node) BlameNode(c, cause.node);
-  c.s.stop = api::StopStatus{kStopFailed, c.s.attempt, c.in.now};
-  if (!HasRun(c)) c.s.undone_generation = c.job.meta.generation;
+  const TimePoint due = c.in.now + std::chrono::seconds(LostGraceSeconds(c.job)) + c.opt.pod_termination_timeout;
+  c.s.stop = api::StopStatus{kStopFailed, c.s.attempt, due};
+  const bool lost = cause.failure_class == "NodeLost" || cause.failure_class == "Evicted";  // not for the job's sake
+  if (!HasRun(c) && !lost) c.s.undone_generation = c.job.meta.generation;
   c.Condition(kReady, false, cause.failure_class, message);
   std::string paid = "restart at no cost";
   bool user = cause.budget == Budget::kUser;

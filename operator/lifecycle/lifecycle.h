@@ -145,9 +145,10 @@ std::vector<placement::Booking> ClaimsOf(const api::TrainingJob& job);
 // only to be planned, being deleted, finished, or another controller's. `priority` is of the class that it names.
 std::optional<placement::WaitingGang> WaitingOf(const api::TrainingJob& job, const Options& options,
                                                 const api::PriorityClass& priority);
-// What others that wait must know of its live attempt; nullopt: it has none.
-std::optional<placement::RunningGang> RunningOf(const api::TrainingJob& job, const Options& options,
-                                                const api::PriorityClass& priority);
+// What others that wait must know of its live attempt; nullopt: it has none. One whose class is not known (any more) is
+// stopped for nobody: how important it is only its owner knows.
+std::optional<placement::RunningGang> RunningOf(const api::TrainingJob& job,
+                                                const Result<api::PriorityClass>& priority);
 
 // The class called `name` among `known`, as Surroundings::Priority has it.
 Result<api::PriorityClass> FindPriority(const std::vector<api::PriorityClass>& known, const std::string& name);

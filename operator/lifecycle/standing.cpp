@@ -8,15 +8,12 @@
 #include "operator/lifecycle/context.h"
 #include "operator/lifecycle/penalties.h"
 #include "operator/lifecycle/pod_builder.h"
-#include "operator/lifecycle/pod_spec.h"
 
 namespace trainyard::lifecycle {
 namespace {
 
-// Stops after which the job does not come back for its GPUs by itself, or only when others have had their turn.
-bool LeavesForOthers(const api::StopStatus& stop) {
-  return stop.reason == kStopSuspend || stop.reason == kStopDeleted || stop.reason == kStopPreempted;
-}
+// After all other stops the job does not come back for its GPUs, or backs off first.
+bool LeavesForOthers(const api::StopStatus& stop) { return stop.reason != kStopResize; }
 
 std::optional<Milliseconds> FromSeconds(double seconds) {
   constexpr double kLongest = 10 * 365 * 86400.0;  // nobody waits by longer estimates
@@ -71,7 +68,8 @@ std::optional<placement::WaitingGang> WaitingOf(const api::TrainingJob& job, con
   gang.name = job.meta.ns + "/" + job.meta.name;
   gang.priority = priority.value;
   // What it stopped others for did not come up: it shall not stop them again for the same.
-  gang.may_preempt = priority.preempts && s.undone_generation != job.meta.generation;
+  gang.failed_start = s.undone_generation == job.meta.generation;
+  gang.may_preempt = priority.preempts && !gang.failed_start;
   gang.elastic = job.spec.gpus.min_count > 0;
   gang.since = job.meta.creation_time.value_or(TimePoint());
   gang.not_before = s.retry_after.value_or(TimePoint());
@@ -80,15 +78,15 @@ std::optional<placement::WaitingGang> WaitingOf(const api::TrainingJob& job, con
   return gang;
 }
 
-std::optional<placement::RunningGang> RunningOf(const api::TrainingJob& job, const Options& options,
-                                                const api::PriorityClass& priority) {
+std::optional<placement::RunningGang> RunningOf(const api::TrainingJob& job,
+                                                const Result<api::PriorityClass>& priority) {
   const api::JobStatus& s = job.status;
   placement::RunningGang gang;
   gang.holds = ClaimsOf(job);
   if (gang.holds.empty()) return std::nullopt;
   gang.uid = job.meta.uid;
   gang.name = job.meta.ns + "/" + job.meta.name;
-  gang.priority = priority.value;
+  gang.priority = PriorityOr(priority).value;
   gang.placed_at = s.placing_since.value_or(TimePoint());
   gang.saved_at = gang.placed_at;
   if (s.checkpoint) {
@@ -98,12 +96,11 @@ std::optional<placement::RunningGang> RunningOf(const api::TrainingJob& job, con
   if (left) gang.expected_end = std::max(s.progress_time.value_or(gang.placed_at), gang.placed_at) + *left;
   gang.stopping = s.stop && s.stop->attempt == s.attempt && LeavesForOthers(*s.stop);
   if (gang.stopping) {
-    gang.expected_end.reset();
-    const auto grace = std::chrono::seconds(GraceSeconds(job));
-    if (s.stop->since) gang.expected_end = *s.stop->since + grace + options.pod_termination_timeout;
+    gang.expected_end = s.stop->due;
   }
   // One that stops to be resized or after a failure comes back for its GPUs, and is told then.
-  gang.preemptible = job.spec.IsOurs() && !job.meta.deletion_time && (!s.stop || s.stop->attempt != s.attempt);
+  gang.preemptible =
+      priority && job.spec.IsOurs() && !job.meta.deletion_time && (!s.stop || s.stop->attempt != s.attempt);
   return gang;
 }
 

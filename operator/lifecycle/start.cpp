@@ -140,7 +140,7 @@ void AdvanceGang(Context& c) {
     if (!c.AllExist()) return CreateMissing(c);
     bool leaving = std::any_of(c.ranks.begin(), c.ranks.end(), [](const auto* p) { return p->deleting; });
     if (leaving) return c.RequeueAt(*c.s.placing_since + c.opt.gang_deadline);
-    if (std::string obstacle = Obstacle(c); !obstacle.empty()) return Undo(c, obstacle, {});
+    if (std::string obstacle = Obstacle(c); !obstacle.empty()) return UndoForNodes(c, obstacle);
     c.s.started = true;
     Ungate(c);
     const std::string all = c.ranks.size() == 1

@@ -18,6 +18,15 @@ bool ToDelete(const Context& c, const api::PodSnapshot& pod) {
   return !failed || !pod.Terminal();
 }
 
+// When the pods of the attempt must be gone: by the grace that they were made with, or that they are deleted with.
+TimePoint DueOf(const Context& c, std::string_view reason) {
+  int64_t grace = reason == kStopUndo ? LostGraceSeconds(c.job) : 0;
+  for (const api::PodSnapshot* pod : c.ranks) {
+    if (pod != nullptr && reason != kStopUndo) grace = std::max(grace, pod->grace_seconds);
+  }
+  return c.in.now + std::chrono::seconds(grace) + c.opt.pod_termination_timeout;
+}
+
 int64_t NotGone(Context& c) {
   return std::count_if(c.mine.begin(), c.mine.end(), [&c](const auto* pod) { return !c.Gone(*pod); });
 }
@@ -26,7 +35,7 @@ int64_t NotGone(Context& c) {
 
 void Stop(Context& c, const char* reason, const std::string& why) {
   std::string attempt = "attempt " + std::to_string(c.s.attempt);
-  c.s.stop = api::StopStatus{reason, c.s.attempt, c.in.now};
+  c.s.stop = api::StopStatus{reason, c.s.attempt, DueOf(c, reason)};
   c.Condition(kReady, false, "Stopping", attempt + " is being stopped: " + why);
   if (reason == std::string(kStopUndo)) {
     c.Condition(kPlaced, false, "Undone", why);
@@ -41,8 +50,12 @@ void Stop(Context& c, const char* reason, const std::string& why) {
 
 void Undo(Context& c, const std::string& why, const std::vector<size_t>& held_up) {
   c.s.undone_generation = c.job.meta.generation;
-  CountFailure(c);
   for (size_t rank : held_up) BlameNode(c, c.s.placement->nodes[rank].node);
+  UndoForNodes(c, why);
+}
+
+void UndoForNodes(Context& c, const std::string& why) {
+  CountFailure(c);
   Stop(c, kStopUndo, why);
 }
 

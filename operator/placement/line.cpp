@@ -1,9 +1,11 @@
 #include "operator/placement/line.h"
 
 #include <algorithm>
+#include <set>
 #include <tuple>
 #include <utility>
 
+#include "operator/placement/constraints.h"
 #include "operator/placement/line_rules.h"
 #include "operator/placement/reservation.h"
 
@@ -14,6 +16,8 @@ namespace {
 constexpr int kMaxTries = 128;
 // Holders that an entry names.
 constexpr size_t kNamedHolders = 3;
+// A node that is not ready may be back in such a time: a kubelet that restarts, a network that fails for a moment.
+constexpr Milliseconds kMissingNode{120'000};
 
 using GpusByNode = std::map<std::string, int64_t>;
 
@@ -23,10 +27,16 @@ void Add(GpusByNode& sum, const GpusByNode& more) {
 
 class Former {
  public:
-  Former(const Yard& yard, const std::function<RunningGangs()>& running, TimePoint now, const Line* previous, bool many)
+  Former(const Yard& yard, const std::vector<const WaitingGang*>& waiting, const std::function<RunningGangs()>& running,
+         TimePoint now, const Line* previous)
       : yard_(yard), ask_running_(running), previous_(previous) {
     line_.formed_at = now;
-    if (!many) return;
+    for (const WaitingGang* gang : waiting) {
+      if (!HoldsNothing(yard, gang->request)) leftovers_.insert(gang->request.job_uid);
+    }
+    // Counting what is free pays where many may be told at a glance that it is not enough.
+    constexpr size_t kMany = 16;
+    if (waiting.size() <= kMany) return;
     for (const YardNode& node : yard.nodes()) {
       if (node.Eligible()) line_.free[node.product] += node.free;
     }
@@ -75,11 +85,11 @@ class Former {
   }
 
   bool Start(const WaitingGang& gang, LineEntry& entry) {
-    if (Hopeless(line_, gang.request)) return false;
+    if (Hopeless(yard_, line_, gang.request)) return false;
     const std::vector<size_t> heads = InTheWay(line_, gang);
     auto placed = Kept(gang, heads);
     if (!placed) {
-      if (Refused(line_, gang.request, heads)) return false;
+      if (Refused(yard_, line_, gang.request, heads)) return false;
       entry.untried = tries_ >= kMaxTries;
       if (entry.untried) return false;
       placed = FindPlace(yard_, Beside(gang, heads));
@@ -87,6 +97,7 @@ class Former {
     if (!placed) {
       ++tries_;
       line_.refused.push_back({gang.request, heads});
+      if (HoldsNothing(yard_, gang.request)) line_.refused.back().request.job_uid.clear();
       return false;
     }
     for (const std::string& node : placed->nodes) entry.reserved[node] = entry.per_node;
@@ -101,19 +112,22 @@ class Former {
   }
 
   void Wait(const WaitingGang& gang, LineEntry& entry, size_t at) {
+    if (entry.untried) return;  // nobody stops, and nothing is kept, for one that may fit as it is
     if (const auto head = HeadOf(yard_, line_, gang.request)) {
-      entry.ahead = *head + 1;
+      if (!StopOthersBehind(gang, entry, at, *head)) entry.ahead = *head + 1;
       return;
     }
-    if (entry.untried) return;  // nobody stops, and nothing is kept, for one that may fit as it is
     if (IsNever(gang)) {
       entry.never = true;
       return;
     }
-    const GangRequest request = Beside(gang, line_.heads);
-    if (!Preempt(gang, request, entry, at) && !Reserve(request, entry) && WouldNeverFit(gang)) {
+    GangRequest request = Beside(gang, line_.heads);
+    request.released = leftovers_;
+    const bool has_place = Preempt(gang, request, entry, at) || Reserve(request, entry) || KeepForAWhile(gang, entry);
+    if (!has_place) {
       never_.push_back(&gang);
       entry.never = true;
+      CountForeign(gang, entry);
       return;
     }
     NameHolders(gang, entry);
@@ -125,10 +139,61 @@ class Former {
                        [&gang](const WaitingGang* other) { return other->request == gang.request; });
   }
 
-  bool WouldNeverFit(const WaitingGang& gang) {
-    GangRequest alone = gang.request;
-    for (const RunningGang* other : Running()) alone.released.insert(other->uid);
-    return !FindPlace(yard_, alone).has_value();
+  // Others have stopped for it, and a node of its place is not there now: it may be back before yet others have
+  // stopped.
+  bool MissesANode(const WaitingGang& gang) const {
+    const LineEntry* before = previous_ != nullptr ? previous_->Find(gang.uid) : nullptr;
+    if (before == nullptr || !before->making_room) return false;
+    if (line_.formed_at >= before->lost_since.value_or(line_.formed_at) + kMissingNode) return false;
+    const std::vector<std::string>& nodes = before->placement->nodes;
+    return std::any_of(nodes.begin(), nodes.end(), [this, &before](const std::string& name) {
+      const YardNode* node = yard_.Find(name);
+      return node == nullptr || !node->Eligible() || node->usable < before->per_node;
+    });
+  }
+
+  // It had a place, and a node of that is not there now: what it kept stays kept until that is known to last.
+  bool KeepForAWhile(const WaitingGang& gang, LineEntry& entry) {
+    const LineEntry* before = previous_ != nullptr ? previous_->Find(gang.uid) : nullptr;
+    if (before == nullptr || !before->placement) return false;
+    const TimePoint since = before->lost_since.value_or(line_.formed_at);
+    if (line_.formed_at >= since + kMissingNode || before->gpus != entry.gpus || before->per_node != entry.per_node) {
+      return false;
+    }
+    entry.lost_since = since;
+    entry.placement = before->placement;
+    entry.making_room = before->making_room;
+    entry.reserved = KeepNow(yard_, Beside(gang, line_.heads), *entry.placement, {});
+    Until(since + kMissingNode);
+    return true;
+  }
+
+  // A head that stops nobody, because it may not or nobody's stop would do, is no reason not to stop others for one
+  // behind it, elsewhere than where that head is to start; where the last attempt of the head came to nothing, there as
+  // well.
+  bool StopOthersBehind(const WaitingGang& gang, LineEntry& entry, size_t at, size_t head) {
+    constexpr size_t kMaxStopTries = 16;
+    if (!gang.may_preempt || line_.heads.size() >= kMaxHeads || stop_refused_.size() >= kMaxStopTries) return false;
+    if (line_.entries[head].making_room) return false;
+    const bool refused = std::any_of(stop_refused_.begin(), stop_refused_.end(), [&gang](const WaitingGang* other) {
+      return other->priority == gang.priority && other->request == gang.request;
+    });
+    if (refused) return false;
+    GangRequest request = Beside(gang, line_.heads);
+    for (const size_t one : line_.heads) {
+      const LineEntry& other = line_.entries[one];
+      if (other.failed_start) continue;
+      for (const std::string& node : other.placement->nodes) {
+        const auto reserved = other.reserved.find(node);
+        request.held[node] += other.per_node - (reserved == other.reserved.end() ? 0 : reserved->second);
+      }
+    }
+    if (Preempt(gang, std::move(request), entry, at)) {
+      line_.heads.push_back(at);
+      return true;
+    }
+    stop_refused_.push_back(&gang);
+    return false;
   }
 
   // Its GPUs come free soon, whatever it was doing: for whom it stops does not matter.
@@ -145,6 +210,7 @@ class Former {
     }
     std::optional<GangPlacement> placed;
     if (!request.released.empty()) placed = FindPlace(yard_, request);
+    if (!placed && MissesANode(gang)) return KeepForAWhile(gang, entry);
     if (!placed) {
       auto preemption = FindVictims(yard_, request, std::move(candidates), line_.formed_at);
       if (!preemption) return false;
@@ -197,6 +263,9 @@ class Former {
     if (!reservation) return false;
     entry.expected_start = reservation->start;
     entry.leaving = std::move(reservation->leaving);
+    for (const RunningGang* other : Running()) {
+      if (std::find(entry.leaving.begin(), entry.leaving.end(), other->uid) != entry.leaving.end()) Name(*other);
+    }
     entry.reserved = std::move(reservation->reserved);
     entry.placement = std::move(reservation->placement);
     return true;
@@ -206,23 +275,29 @@ class Former {
     line_.holders[gang.uid] = {gang.name, gang.priority, gang.Gpus(), gang.stopping, gang.expected_end};
   }
 
-  // Who has the GPUs that the gang could use.
-  void NameHolders(const WaitingGang& gang, LineEntry& entry) {
-    const std::vector<std::string>& products = gang.request.products;
-    const auto wanted = [&products](const YardNode& node) {
-      return node.Eligible() && (products.empty() || std::count(products.begin(), products.end(), node.product) > 0);
-    };
+  static bool Wanted(const GangRequest& request, const YardNode& node) {
+    const std::vector<std::string>& products = request.products;
+    const bool product = products.empty() || std::count(products.begin(), products.end(), node.product) > 0;
+    return product && node.Eligible() && Allowed(node, request.constraints);
+  }
+
+  void CountForeign(const WaitingGang& gang, LineEntry& entry) const {
     for (const YardNode& node : yard_.nodes()) {
-      if (!wanted(node)) continue;
+      if (node.used == 0 || !Wanted(gang.request, node)) continue;
       entry.foreign_gpus += node.used;
       for (const auto& [job, gpus] : node.used_by_job) entry.foreign_gpus -= gpus;
     }
+  }
+
+  // Who has the GPUs that the gang could use.
+  void NameHolders(const WaitingGang& gang, LineEntry& entry) {
+    CountForeign(gang, entry);
     std::vector<std::pair<int64_t, const RunningGang*>> sizes;
     for (const RunningGang* other : Running()) {
       int64_t gpus = 0;
       for (const Booking& booking : other->holds) {
         const YardNode* node = yard_.Find(booking.node);
-        if (node != nullptr && wanted(*node)) gpus += booking.gpus;
+        if (node != nullptr && Wanted(gang.request, *node)) gpus += booking.gpus;
       }
       if (gpus > 0) sizes.emplace_back(-gpus, other);
     }
@@ -255,8 +330,10 @@ class Former {
   const Line* const previous_;
   Line line_;
   std::optional<RunningGangs> running_;
-  GpusByNode going_;  // kept for those that fit
+  std::set<std::string> leftovers_;  // UIDs of those that wait and have not given back yet what they held
+  GpusByNode going_;                 // kept for those that fit
   std::vector<const WaitingGang*> never_;
+  std::vector<const WaitingGang*> stop_refused_;  // behind heads, for whom nobody's stop would do
   int tries_ = 0;
 };
 
@@ -264,10 +341,8 @@ class Former {
 
 Line FormLine(const Yard& yard, std::vector<const WaitingGang*> waiting, const std::function<RunningGangs()>& running,
               TimePoint now, const Line* previous) {
-  // Counting what is free pays where many may be told at a glance that it is not enough.
-  constexpr size_t kMany = 16;
   std::sort(waiting.begin(), waiting.end(), [](const WaitingGang* a, const WaitingGang* b) { return Before(*a, *b); });
-  Former former(yard, running, now, previous, waiting.size() > kMany);
+  Former former(yard, waiting, running, now, previous);
   for (const WaitingGang* gang : waiting) former.Take(*gang);
   return former.Finish();
 }

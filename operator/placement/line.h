@@ -32,6 +32,7 @@ struct WaitingGang {
   int64_t priority = 0;
   bool may_preempt = true;
   bool elastic = false;                  // it takes less if that is what there is
+  bool failed_start = false;             // its last attempt ended before it ran
   TimePoint since;                       // its creation: what it waited in earlier turns counts as well
   TimePoint not_before;                  // it is in no line before: it backs off
   std::optional<Milliseconds> estimate;  // how long it would run, where that is known
@@ -69,11 +70,14 @@ struct LineEntry {
   std::optional<Milliseconds> estimate;
   int64_t position = 0;  // 1 is next
   bool elastic = false;
-  bool fits = false;                 // now, beside what those ahead keep: it is about to start on `placement`
-  bool started = false;              // it has left the line since
-  bool never = false;                // it would not fit if every job ended: nothing is kept for it
-  bool untried = false;              // too many before it were tried in vain: whether it fits is not known
-  bool making_room = false;          // others stop, or are to stop, and it starts on `placement` when they are gone
+  bool failed_start = false;
+  bool fits = false;         // now, beside what those ahead keep: it is about to start on `placement`
+  bool started = false;      // it has left the line since
+  bool never = false;        // it would not fit if every job ended: nothing is kept for it
+  bool untried = false;      // too many before it were tried in vain: whether it fits is not known
+  bool making_room = false;  // others stop, or are to stop, and it starts on `placement` when they are gone
+  // Since when it would not fit even without all others, and keeps what it kept before that: a node may be back soon.
+  std::optional<TimePoint> lost_since;
   std::optional<GangRequest> asked;  // if it fits: what `placement` answers
   // Where it starts: now if it fits, at `expected_start` if that is reserved.
   std::optional<GangPlacement> placement;
@@ -146,6 +150,8 @@ bool StopAsDue(Line& line, const RunningGang& gang);
 // Whether an entry that fits still does, after others have taken more of the yard.
 bool StillFits(const Yard& yard, const Line& line, const LineEntry& entry);
 
+// Of one that has to wait for nodes that are not there.
+inline constexpr const char* kNeverFits = "it would not fit if every job ended";
 // Why the entry has not started, beside what it lacks: whose turn it is, who holds the space and for how long, who
 // makes room, when it is expected to start. One line; changes with these and hardly with `now`. Empty: it fits.
 std::string WhyWaits(const Line& line, const LineEntry& entry, TimePoint now);

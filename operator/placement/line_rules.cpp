@@ -24,6 +24,7 @@ LineEntry& Enter(Line& line, const WaitingGang& gang) {
   entry.since = gang.since;
   entry.estimate = gang.estimate;
   entry.elastic = gang.elastic;
+  entry.failed_start = gang.failed_start;
   entry.position = static_cast<int64_t>(line.entries.size());
   line.index[gang.uid] = line.entries.size() - 1;
   return entry;
@@ -37,8 +38,12 @@ std::vector<size_t> InTheWay(const Line& line, const WaitingGang& gang) {
   return heads;
 }
 
-bool Hopeless(const Line& line, const GangRequest& request) {
-  if (!request.job_uid.empty() || request.products.empty()) return false;
+bool HoldsNothing(const Yard& yard, const GangRequest& request) {
+  return request.job_uid.empty() || yard.index().NodesOf(request.job_uid).empty();
+}
+
+bool Hopeless(const Yard& yard, const Line& line, const GangRequest& request) {
+  if (request.products.empty() || !HoldsNothing(yard, request)) return false;
   int64_t free = 0;
   for (const std::string& product : request.products) {
     const auto found = line.free.find(product);
@@ -48,10 +53,17 @@ bool Hopeless(const Line& line, const GangRequest& request) {
   return free < request.gpus;
 }
 
-bool Refused(const Line& line, const GangRequest& request, const std::vector<size_t>& heads) {
-  if (!request.job_uid.empty()) return false;
+bool Refused(const Yard& yard, const Line& line, const GangRequest& request, const std::vector<size_t>& heads) {
+  if (!HoldsNothing(yard, request)) return false;
+  GangRequest plain;  // as one asks that never ran
+  const GangRequest* asked = &request;
+  if (!request.job_uid.empty()) {
+    plain = request;
+    plain.job_uid.clear();
+    asked = &plain;
+  }
   return std::any_of(line.refused.begin(), line.refused.end(), [&](const Line::Refused& refused) {
-    return refused.request.gpus == request.gpus && refused.request == request &&
+    return refused.request.gpus == asked->gpus && refused.request == *asked &&
            std::includes(heads.begin(), heads.end(), refused.heads.begin(), refused.heads.end());
   });
 }
@@ -63,7 +75,7 @@ std::optional<size_t> HeadOf(const Yard& yard, const Line& line, const GangReque
     return node != nullptr && ProductAllowed(*node, products) && Allowed(*node, request.constraints);
   };
   for (const size_t head : line.heads) {
-    const std::vector<std::string>& nodes = line.entries[head].placement->nodes;
+    const std::vector<std::string>& nodes = line.entries[head].placement->nodes;  // every head has one
     if (std::any_of(nodes.begin(), nodes.end(), could_use)) return head;
   }
   if (line.heads.size() >= kMaxHeads) return line.heads.front();

@@ -21,12 +21,15 @@ LineEntry& Enter(Line& line, const WaitingGang& gang);
 // Those ahead whose reservation the gang must respect, ascending.
 std::vector<size_t> InTheWay(const Line& line, const WaitingGang& gang);
 
-// Whether there is so little left that nobody needs to look where. What a job that has run before holds counts as free
-// for itself, so that it must look.
-bool Hopeless(const Line& line, const GangRequest& request);
+// A gang that has run before and asks for what it holds nothing of: that it has run says nothing then.
+bool HoldsNothing(const Yard& yard, const GangRequest& request);
+
+// Whether there is so little left that nobody needs to look where. What a job holds counts as free for itself, so that
+// it must look.
+bool Hopeless(const Yard& yard, const Line& line, const GangRequest& request);
 
 // Whether somebody who asks for the same and may use no less was tried already; `heads` ascends.
-bool Refused(const Line& line, const GangRequest& request, const std::vector<size_t>& heads);
+bool Refused(const Yard& yard, const Line& line, const GangRequest& request, const std::vector<size_t>& heads);
 
 // The head behind which a gang waits: the first that is to start on a node that the gang could use as well, or just the
 // first where there can be no more heads. None: it is a head itself.

@@ -9,8 +9,32 @@
 
 namespace trainyard::placement {
 
+namespace {
+
+// Whether the nodes are still as near to each other as they must be: labels may have changed since they were chosen.
+bool StillTogether(const Yard& yard, const GangRequest& request, const GangPlacement& placement) {
+  const YardNode* first = yard.Find(placement.nodes.front());
+  const bool one_level = request.level_required && !request.level.empty();
+  const std::optional<size_t> level = one_level ? yard.LevelIndex(request.level) : std::nullopt;
+  if (one_level && !level) return false;
+  return std::all_of(placement.nodes.begin(), placement.nodes.end(), [&](const std::string& name) {
+    const YardNode* node = yard.Find(name);
+    if (node == nullptr || first == nullptr || node->product != first->product) return false;
+    if (placement.nodes.size() == 1) return true;
+    if (request.nvlink == api::NvLink::kRequired && (node->clique.empty() || node->clique != first->clique))
+      return false;
+    if (!level) return true;
+    return node->path.size() > *level && first->path.size() > *level &&
+           std::equal(first->path.begin(), first->path.begin() + static_cast<std::ptrdiff_t>(*level) + 1,
+                      node->path.begin());
+  });
+}
+
+}  // namespace
+
 bool CanTakeAll(const Yard& yard, GangRequest request, const GangPlacement& placement,
                 std::map<std::string, int64_t> held) {
+  if (!StillTogether(yard, request, placement)) return false;
   request.held = std::move(held);
   return std::all_of(placement.nodes.begin(), placement.nodes.end(), [&](const std::string& name) {
     const YardNode* node = yard.Find(name);
@@ -41,7 +65,7 @@ bool JoinAtEnd(const Yard& yard, Line& line, const WaitingGang& gang) {
   if (!behind) return false;
   const auto head = HeadOf(yard, line, gang.request);
   if (!head) return false;
-  if (!Hopeless(line, gang.request) && !Refused(line, gang.request, InTheWay(line, gang))) return false;
+  if (!Hopeless(yard, line, gang.request) && !Refused(yard, line, gang.request, InTheWay(line, gang))) return false;
   Enter(line, gang).ahead = *head + 1;
   return true;
 }

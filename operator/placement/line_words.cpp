@@ -45,9 +45,14 @@ std::string Names(const Line& line, const std::vector<std::string>& uids, TimePo
 
 std::string WhyWaits(const Line& line, const LineEntry& entry, TimePoint now) {
   if (entry.fits) return "";
-  if (entry.never) return "it would not fit if every job ended";
+  if (entry.never) {
+    std::string text = kNeverFits;
+    if (entry.foreign_gpus > 0) text += "; " + Gpus(entry.foreign_gpus) + " held by pods of no TrainingJob";
+    return text;
+  }
   if (!entry.victims.empty()) return "to be stopped for it: " + Names(line, entry.victims, now);
-  if (!entry.leaving.empty()) return "making room: " + Names(line, entry.leaving, now);
+  if (entry.making_room && !entry.lost_since && !entry.leaving.empty())
+    return "making room: " + Names(line, entry.leaving, now);
   std::string text;
   const auto add = [&text](const std::string& more) { text += (text.empty() ? "" : "; ") + more; };
   if (entry.ahead > 0) {
@@ -59,6 +64,8 @@ std::string WhyWaits(const Line& line, const LineEntry& entry, TimePoint now) {
     if (entry.more_holders > 0) held += ", " + std::to_string(entry.more_holders) + " more";
     add(held);
   }
+  if (!entry.leaving.empty()) add("being stopped: " + Names(line, entry.leaving, now));
+  if (entry.lost_since) add("a node that it counts on is not there now, and the others are kept for it for a while");
   if (entry.foreign_gpus > 0) add(Gpus(entry.foreign_gpus) + " held by pods of no TrainingJob");
   if (entry.expected_start && *entry.expected_start > now) {
     add("expected to start in " + About(*entry.expected_start - now));

@@ -13,6 +13,8 @@ using Gangs = std::vector<const RunningGang*>;
 
 // Alone each of so many is tried; if none of the cheapest is enough, several are taken.
 constexpr size_t kSinglesTried = 64;
+// Of so many victims each is tried without; each try is a search.
+constexpr size_t kPruned = 256;
 
 double LostGpuSeconds(const RunningGang& gang, TimePoint now) {
   const double seconds = std::max(0.0, std::chrono::duration<double>(now - gang.saved_at).count());
@@ -78,8 +80,9 @@ std::optional<Preemption> FindVictims(const Yard& yard, const GangRequest& reque
     victims = std::move(here);
     placed = std::move(there);
   }
-  // The most important first, and of those the one that would lose most.
-  for (size_t i = victims.size(); i-- > 0 && victims.size() > 1;) {
+  // The most important first, and of those the one that would lose most. Of very many, only so many are looked at.
+  size_t looked_at = 0;
+  for (size_t i = victims.size(); i-- > 0 && victims.size() > 1 && looked_at < kPruned; ++looked_at) {
     Gangs fewer = victims;
     fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(i));
     if (auto there = PlaceWithout(yard, request, fewer)) {

@@ -97,7 +97,7 @@ class Queue {
       const auto named = lifecycle::FindPriority(cluster.priority_classes, job.job.spec.priority_class_name);
       const api::PriorityClass priority = named ? *named : api::PriorityClass();
       if (auto gang = lifecycle::WaitingOf(job.job, options, priority)) waiting_.emplace(job.uid, *std::move(gang));
-      if (auto gang = lifecycle::RunningOf(job.job, options, priority)) running.push_back(*std::move(gang));
+      if (auto gang = lifecycle::RunningOf(job.job, named)) running.push_back(*std::move(gang));
     }
     std::vector<placement::WaitingGang> waiting;
     for (const auto& [uid, gang] : waiting_) waiting.push_back(gang);

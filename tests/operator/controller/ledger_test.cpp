@@ -224,6 +224,43 @@ TEST_F(LedgerTest, WhatIsGivenBackIsSeenByThoseWhoWait) {
   EXPECT_FALSE(ledger_.Settle("small", {}, {})) << "nothing is new";
 }
 
+TEST_F(LedgerTest, NobodyStopsForAPlaceThatIsTaken) {
+  auto other = std::make_shared<api::NodeSnapshot>(*node_);
+  other->name = "b";
+  ledger_.SetNode(other);
+  placement::WaitingGang urgent = Waits("urgent", 16, 100);
+  urgent.request.per_node = 8;
+  ledger_.SetJob("low", {{"low", 1, "a", 8}}, {std::nullopt, Runs("low", 8)});
+  ledger_.SetJob("urgent", {}, {urgent, std::nullopt});
+  ASSERT_NE(ledger_.Look(now_).line.PreemptedBy("low"), nullptr);
+  ledger_.ChangePod(nullptr, std::make_shared<const placement::PodUse>(placement::PodUse{"b", "", 0, 8, {}}));
+  EXPECT_EQ(ledger_.Look(now_ + std::chrono::seconds(1)).line.PreemptedBy("low"), nullptr);
+}
+
+TEST_F(LedgerTest, WhoWantsLessWakesThoseBehind) {
+  ledger_.SetJob("small", {{"small", 1, "a", 1}}, {std::nullopt, Runs("small", 1)});
+  ledger_.SetJob("big", {}, {Waits("big", 8), std::nullopt});
+  placement::WaitingGang behind = Waits("z-behind", 4);
+  ledger_.SetJob("z-behind", {}, {behind, std::nullopt});
+  ASSERT_FALSE(ledger_.Look(now_).line.Find("z-behind")->fits);
+  EXPECT_FALSE(ledger_.SetJob("z-behind", {}, {behind, std::nullopt})) << "nothing is new";
+  EXPECT_TRUE(ledger_.SetJob("big", {}, {Waits("big", 2), std::nullopt}));
+  EXPECT_TRUE(ledger_.Look(now_).line.Find("z-behind")->fits);
+}
+
+TEST_F(LedgerTest, AnEndThatMovedALittleIsNotOverdue) {
+  placement::RunningGang runs = Runs("small", 8);
+  runs.expected_end = now_ + std::chrono::minutes(10);
+  ledger_.SetJob("small", runs.holds, {std::nullopt, runs});
+  ledger_.SetJob("big", {}, {Waits("big", 8), std::nullopt});
+  ASSERT_EQ(ledger_.Look(now_).line.Find("big")->expected_start, runs.expected_end);
+  runs.expected_end = now_ + std::chrono::minutes(11);
+  ledger_.SetJob("small", runs.holds, {std::nullopt, runs});
+  const placement::Line line = ledger_.Look(now_ + std::chrono::minutes(10)).line;
+  EXPECT_EQ(line.formed_at, now_ + std::chrono::minutes(10));
+  EXPECT_EQ(line.Find("big")->expected_start, runs.expected_end);
+}
+
 TEST_F(LedgerTest, ARefusedClaimIsSeenByThoseWhoWait) {
   ledger_.SetJob("big", {}, {Waits("big", 8), std::nullopt});
   Ledger::View view = View();

@@ -269,6 +269,142 @@ TEST(Line, AStopThatHangsIsNotCountedOn) {
   EXPECT_THAT(WhyWaits(line, line.entries[0], scene.now), HasSubstr("default/hung (8 GPUs, does not stop in time)"));
 }
 
+TEST(Line, OneThatStopsForAnotherReasonIsNamedBesideThoseThatRunOn) {
+  Scene scene(5);
+  for (int i = 0; i < 4; ++i) {
+    const std::string n = std::to_string(i);
+    scene.Runs("runs-" + n, {{"n" + n, 8}}).expected_end = scene.now + hours(3 + i);
+  }
+  RunningGang& leaves = scene.Runs("leaves", {{"n4", 4}});
+  leaves.stopping = true;
+  leaves.expected_end = scene.now + minutes(2);
+  scene.Waits("head", 16, 8);
+  const Line line = scene.Form();
+  EXPECT_FALSE(line.entries[0].making_room);
+  const std::string words = WhyWaits(line, line.entries[0], scene.now);
+  EXPECT_THAT(words, HasSubstr("being stopped: default/leaves (4 GPUs, stopping)"));
+  EXPECT_THAT(words, HasSubstr("default/runs-0 (8 GPUs, about 3 h left)"));
+  EXPECT_THAT(words, HasSubstr("expected to start in about 3 h"));
+}
+
+TEST(Line, HoldersAreThoseOnNodesThatTheGangMayUse) {
+  Scene scene(2);
+  scene.snapshots[0].labels["pool"] = "a";
+  scene.Runs("in-the-way", {{"n0", 4}});
+  scene.Runs("elsewhere", {{"n1", 8}});
+  scene.pods.push_back(ForeignPod("n1", 0));
+  scene.Waits("head", 8, 8).request.constraints.node_selector["pool"] = "a";
+  EXPECT_EQ(WhyWaits(scene.Form(), scene.Form().entries[0], scene.now), "held by default/in-the-way (4 GPUs)");
+}
+
+TEST(Line, AKeptPlaceIsStillOneRack) {
+  Scene scene(0);
+  for (const auto& [name, rack] : {std::pair("x0", "r0"), {"x1", "r0"}, {"x2", "r2"}, {"x3", "r2"}}) {
+    scene.Node(name, 8, rack);
+  }
+  WaitingGang& gang = scene.Waits("gang", 16, 8);
+  gang.request.level = "rack";
+  gang.request.level_required = true;
+  const Line before = scene.Form();
+  const std::string moved = before.Find("gang")->placement->nodes[1];
+  for (api::NodeSnapshot& node : scene.snapshots) {
+    if (node.name == moved) node.labels["rack"] = "r9";
+  }
+  const Yard yard = scene.Build();
+  EXPECT_FALSE(StillFits(yard, before, *before.Find("gang")));
+  const Line after = FormLine(yard, scene.waiting, scene.running, scene.now, &before);
+  const std::vector<std::string>& nodes = after.Find("gang")->placement->nodes;
+  EXPECT_EQ(yard.Find(nodes[0])->path, yard.Find(nodes[1])->path);
+}
+
+// Its attempt has just ended, and the books still have it: in that line it is no running gang.
+TEST(Line, WhatOneThatResizesGivesBackIsCountedOn) {
+  Scene scene(3);
+  scene.Runs("resizes", {{"n0", 8}, {"n1", 8}});
+  const Yard yard = scene.Build();
+  scene.running.clear();
+  scene.Waits("ahead", 24, 8, 10);
+  scene.Waits("resizes", 24, 8).request.job_uid = "resizes";
+  const Line line = FormLine(yard, scene.waiting, scene.running, scene.now);
+  EXPECT_FALSE(line.Find("ahead")->never);
+  EXPECT_EQ(line.Find("ahead")->reserved, (std::map<std::string, int64_t>{{"n2", 8}}));
+  EXPECT_FALSE(line.Find("resizes")->fits);
+}
+
+TEST(Line, ThoseThatRanBeforeAreTriedOnceAsWell) {
+  Scene scene(1);
+  scene.Node("x", 8, "r9", "NVIDIA-A100-SXM4-80GB");
+  scene.Runs("big", {{"n0", 8}}, 100);
+  for (int i = 0; i < 200; ++i) {
+    WaitingGang& gang = scene.Waits("stopped-" + std::to_string(i), 1, 1);
+    gang.request.job_uid = gang.uid;
+  }
+  scene.Waits("other-pool", 8, 8).request.products = {"A100-80GB-SXM"};
+  const Line line = scene.Form();
+  EXPECT_FALSE(line.entries[199].untried);
+  EXPECT_TRUE(line.Find("other-pool")->fits);
+}
+
+// Else the first victim takes its place back, and is stopped again when the node is there again.
+TEST(Line, ANodeThatIsAwayForAMomentGivesAwayNothing) {
+  Scene scene(2);
+  scene.Waits("urgent", 16, 8, 100);
+  scene.Waits("first-victim", 8, 8, 0).request.job_uid = "first-victim";
+  scene.Runs("last-victim", {{"n1", 8}}).stopping = true;
+  scene.running[0].expected_end = scene.now + minutes(5);
+  const Line before = scene.Form();
+  ASSERT_TRUE(before.Find("urgent")->making_room);
+  scene.snapshots[1].ready = false;
+  const Yard yard = scene.Build();
+  Line line = FormLine(yard, scene.waiting, scene.running, scene.now, &before);
+  EXPECT_FALSE(line.Find("urgent")->never);
+  EXPECT_TRUE(line.Find("urgent")->making_room);
+  EXPECT_FALSE(line.Find("first-victim")->fits);
+  EXPECT_EQ(line.until, scene.now + minutes(2));
+  EXPECT_THAT(WhyWaits(line, *line.Find("urgent"), scene.now), HasSubstr("a node that it counts on is not there now"));
+  // Formed anew meanwhile it counts from then, and in the end the others have waited long enough.
+  line = FormLine(yard, scene.waiting, scene.running, scene.now + minutes(1), &line);
+  EXPECT_EQ(line.Find("urgent")->lost_since, scene.now);
+  line = FormLine(yard, scene.waiting, scene.running, scene.now + minutes(2), &line);
+  EXPECT_TRUE(line.Find("urgent")->never);
+  EXPECT_TRUE(line.Find("first-victim")->fits);
+}
+
+TEST(Line, ANodeThatIsAwayForAMomentStopsNobodyElse) {
+  Scene scene(3);
+  scene.Waits("urgent", 8, 8, 100);
+  scene.Runs("victim", {{"n0", 8}}).stopping = true;
+  scene.running[0].expected_end = scene.now + minutes(5);
+  scene.Runs("other", {{"n1", 8}});
+  scene.Runs("important", {{"n2", 8}}, 100);
+  const Line before = scene.Form();
+  ASSERT_THAT(before.entries[0].victims, IsEmpty());
+  scene.snapshots[0].unschedulable = true;
+  const Yard yard = scene.Build();
+  Line line = FormLine(yard, scene.waiting, scene.running, scene.now + minutes(1), &before);
+  EXPECT_THAT(line.stops, IsEmpty());
+  line = FormLine(yard, scene.waiting, scene.running, scene.now + minutes(3), &line);
+  EXPECT_THAT(line.entries[0].victims, ElementsAre("other")) << "it is away for good";
+}
+
+TEST(Line, AHeadThatMayStopNobodyLetsThoseBehindItStopOthersElsewhere) {
+  Scene scene(3);
+  scene.Runs("soon", {{"n0", 8}}).expected_end = scene.now + hours(1);
+  scene.Runs("low-1", {{"n1", 8}}).expected_end = scene.now + hours(5);
+  scene.Runs("low-2", {{"n2", 8}}).expected_end = scene.now + hours(6);
+  scene.Waits("polite", 8, 8, 1000).may_preempt = false;
+  scene.Waits("urgent", 8, 8, 100);
+  Line line = scene.Form();
+  EXPECT_THAT(line.Find("polite")->placement->nodes, ElementsAre("n0"));
+  ASSERT_EQ(line.Find("urgent")->victims.size(), 1u);
+  EXPECT_NE(line.Find("urgent")->victims[0], "soon") << "that is where the head is to start";
+  // Of one that wants all there is, nobody knows whether it can start at all.
+  scene.waiting[0].request.gpus = 24;
+  EXPECT_THAT(scene.Form().stops, IsEmpty());
+  scene.waiting[0].failed_start = true;
+  EXPECT_EQ(scene.Form().Find("urgent")->victims.size(), 1u);
+}
+
 TEST(Line, ASmallerSizeIsJudgedByHowLongItRuns) {
   Scene scene(2);
   scene.Runs("a", {{"n0", 8}}).expected_end = scene.now + hours(3);

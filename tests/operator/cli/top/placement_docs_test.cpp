@@ -97,7 +97,7 @@ lifecycle::Decision DecisionOn(api::TrainingJob job) {
     const auto priority = lifecycle::FindPriority(seen->priority_classes, other.job.spec.priority_class_name);
     EXPECT_TRUE(priority.has_value()) << other.key.name;
     if (auto gang = lifecycle::WaitingOf(other.job, options, *priority)) input.waiting.push_back(*gang);
-    if (auto gang = lifecycle::RunningOf(other.job, options, *priority)) input.running.push_back(*gang);
+    if (auto gang = lifecycle::RunningOf(other.job, *priority)) input.running.push_back(*gang);
   }
   job.meta.ns = "default";
   job.meta.uid = "uid-" + job.meta.name;

@@ -22,7 +22,7 @@ void Stand(const api::TrainingJob& job, std::vector<placement::WaitingGang>& wai
   const auto found = FindPriority(SimulationClasses(), job.spec.priority_class_name);
   const api::PriorityClass priority = found ? *found : api::PriorityClass();
   if (auto gang = WaitingOf(job, SimulationOptions(), priority)) waiting.push_back(*std::move(gang));
-  if (auto gang = RunningOf(job, SimulationOptions(), priority)) running.push_back(*std::move(gang));
+  if (auto gang = RunningOf(job, found)) running.push_back(*std::move(gang));
 }
 
 OperatorModel::OperatorModel(World& world, std::string name) : world_(world), name_(std::move(name)) { Sync(); }
