@@ -122,19 +122,45 @@ std::string WhyNot(Context& c, const api::PlanStatus& plan, const placement::Lin
   return placed ? "" : placed.error().message;
 }
 
+bool WouldEverFit(Context& c, const api::PlanStatus& plan) {
+  placement::GangRequest request = RequestOf(c.job, plan, c.opt, c.in.now);
+  for (const placement::YardNode& node : c.Yard().nodes()) {
+    for (const auto& [job, gpus] : node.used_by_job) request.released.insert(job);
+  }
+  return placement::FindPlace(c.Yard(), request).has_value();
+}
+
+namespace {
+
+// The largest size of an elastic job that would fit if every job ended, where the wanted one would not: at that it
+// stands in the line, else it would keep nothing and nobody would stop for it.
+std::optional<api::PlanStatus> LargestPossible(Context& c) {
+  int tries = 0;
+  for (int64_t count = c.plan->gpus - 1; count >= c.job.spec.gpus.min_count && tries < kMaxTries; --count, ++tries) {
+    auto plan = PlanFor(c, count, nullptr);
+    if (plan && WouldEverFit(c, *plan)) return plan;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 void Claim(Context& c) {
   if (c.Live() || c.job.spec.suspend || c.job.spec.plan_only || !c.plan || c.out.refresh_pods) return;
   if (c.s.retry_after && c.in.now < *c.s.retry_after) return c.RequeueAt(*c.s.retry_after);
   if (MadeRoom(c)) return c.Requeue(Milliseconds(1));
-  if (c.s.attempt > 0 && !c.Fresh()) return;
-  if (!PredecessorsGone(c)) {
-    return c.SetPhase(c.s.phase, "waiting for pods of attempt " + std::to_string(c.s.attempt) + " to be gone");
-  }
   c.s.plan = c.plan;
   auto asking = WaitingOf(c.job, c.opt, c.Priority());
   if (!asking) return;
+  const placement::LineEntry* turn = c.Line(&*asking).Find(asking->uid);
+  if (turn != nullptr && turn->never && asking->elastic) {
+    if (auto less = LargestPossible(c)) {
+      c.s.plan = c.plan = less;
+      asking = WaitingOf(c.job, c.opt, c.Priority());
+    }
+  }
   const placement::Line& line = c.Line(&*asking);
-  const placement::LineEntry* turn = line.Find(asking->uid);
+  turn = line.Find(asking->uid);
   if (turn == nullptr) return c.Requeue(c.opt.placement_retry);
   std::optional<Choice> choice;
   if (turn->fits) {
@@ -144,6 +170,11 @@ void Claim(Context& c) {
     choice = Choose(c, *c.plan, line);
   }
   if (!choice) return Wait(c, line, *turn);
+  // Only now, since a list costs a call: one that waits for room looks often.
+  if (c.s.attempt > 0 && !c.Fresh()) return;
+  if (!PredecessorsGone(c)) {
+    return c.SetPhase(c.s.phase, "waiting for pods of attempt " + std::to_string(c.s.attempt) + " to be gone");
+  }
   std::string less;
   if (choice->plan.gpus < c.plan->gpus) {
     less = " (wanted " + std::to_string(c.plan->gpus) + ": " + WhyNot(c, *c.plan, line) + ")";

@@ -25,7 +25,7 @@ void Wait(Context& c, const placement::Line& line, const placement::LineEntry& t
   c.out.concerns = turn.victims;
   // The line knows what the status says: one that waits for long stops avoiding nodes by this.
   ForgetOldPenalties(c.s, c.in.now, c.opt.penalty_period);
-  const bool room = turn.making_room || !turn.leaving.empty();
+  const bool room = turn.making_room;
   const std::string reason = room ? "MakingRoom" : "NoRoom";
   const api::Condition* told = FindCondition(c.s, kPlaced);
   const bool told_this = c.s.phase == api::Phase::kQueued && c.s.told_at && told != nullptr &&
@@ -36,7 +36,8 @@ void Wait(Context& c, const placement::Line& line, const placement::LineEntry& t
     if (c.in.now < due) return c.RequeueAt(due);
   }
   const std::string lacks = WhyNot(c, *c.plan, line);
-  const std::string why = placement::WhyWaits(line, turn, c.in.now);
+  std::string why = placement::WhyWaits(line, turn, c.in.now);
+  if (turn.ahead > 0 && !WouldEverFit(c, *c.plan)) why += std::string(why.empty() ? "" : "; ") + placement::kNeverFits;
   std::string text = lacks + (lacks.empty() || why.empty() ? "" : "; ") + why;
   if (turn.ahead == 0 && c.s.undone_generation == c.job.meta.generation && c.Priority().preempts) {
     text += "; its last attempt ended before it ran, so no other job is stopped for it";

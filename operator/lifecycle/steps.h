@@ -26,8 +26,10 @@ std::string SuccessText(const Context& c);
 // stop.cpp
 void Stop(Context& c, const char* reason, const std::string& why);  // writes status.stop, deletes the attempt's pods
 // Takes back a gang that did not come up: no budget pays, but it waits, and the nodes of `held_up` ranks are avoided:
-// only those that can have been in their way.
+// only those that can have been in their way. Until an attempt has run, it stops no other job for itself.
 void Undo(Context& c, const std::string& why, const std::vector<size_t>& held_up);
+// The same where its nodes have changed since they were claimed: that says nothing of the job.
+void UndoForNodes(Context& c, const std::string& why);
 void StopForDeletion(Context& c);
 void StopForSuspend(Context& c);
 void ContinueStop(Context& c);  // deletes again what still is there
@@ -57,6 +59,8 @@ struct Choice {
 std::optional<Choice> Choose(Context& c, const api::PlanStatus& wanted, const placement::Line& line);
 // The words of why `plan` has no place beside what `line` keeps for others: they cost more than to look.
 std::string WhyNot(Context& c, const api::PlanStatus& plan, const placement::Line& line);
+// Whether `plan` would have a place if every job ended. Costs a search and a look at every node.
+bool WouldEverFit(Context& c, const api::PlanStatus& plan);
 void Claim(Context& c);
 
 // node_watch.cpp: says which nodes under the running gang take no new one; status.advice.

@@ -1,6 +1,7 @@
 // The queue as one job sees it: for whom others stop and for whom not, who waits for what, and what is told of it when.
 #include <gmock/gmock.h>
 
+#include "operator/api/json.h"
 #include "tests/operator/lifecycle/scenario.h"
 #include "trainer/contract/contract.h"
 
@@ -40,11 +41,11 @@ class Queue : public testing::Test {
   // A gang that has been taken back and may try again.
   void ComesAndIsTakenBack() {
     while (!s_.status().placement) s_.Step();
-    s_.in.nodes[0].unschedulable = true;
+    s_.in.pods.clear();  // none of them can be made
+    s_.in.now += s_.options.gang_deadline;
     s_.Step();
     ASSERT_EQ(s_.ConditionReason(kPlaced), "False/Undone");
-    s_.in.nodes[0].unschedulable = false;
-    s_.Reap();
+    s_.in.pods.clear();
     s_.Steps();
     ASSERT_FALSE(s_.status().placement);
     s_.in.now = *s_.status().retry_after;
@@ -125,6 +126,53 @@ TEST_F(Queue, AGangThatRanAndLostAPeerHasRun) {
   }
 }
 
+TEST_F(Queue, ANodeThatChangesUnderAStartTakesNoRightAway) {
+  while (!s_.status().placement) s_.Step();
+  s_.in.nodes[0].unschedulable = true;
+  s_.Step();
+  ASSERT_EQ(s_.ConditionReason(kPlaced), "False/Undone");
+  EXPECT_EQ(s_.status().undone_generation, 0);
+}
+
+TEST_F(Queue, ANodeThatIsLostUnderAStartTakesNoRightAway) {
+  s_.Steps();
+  ASSERT_TRUE(s_.status().started);
+  for (api::PodSnapshot& pod : s_.in.pods) pod.node = pod.pinned_node;
+  std::erase_if(s_.in.nodes, [&](const auto& node) { return node.name == s_.in.pods[0].node; });
+  s_.Steps();
+  ASSERT_EQ(s_.Phase(), "Recovering") << s_.status().reason;
+  EXPECT_EQ(s_.status().undone_generation, 0);
+}
+
+// It backs off, and gives its GPUs back within moments: nobody else has to stop meanwhile.
+TEST_F(Queue, AGangThatFailedIsCountedOnUntilItIsDue) {
+  s_.Start();
+  s_.Exit(0, 1);
+  s_.Step();
+  ASSERT_TRUE(s_.status().stop) << s_.status().reason;
+  const auto running = RunningOf(s_.in.job, api::PriorityClass());
+  ASSERT_TRUE(running);
+  EXPECT_TRUE(running->Leaves(s_.in.now));
+  EXPECT_TRUE(running->Hangs(*s_.status().stop->due));
+  EXPECT_FALSE(running->preemptible);
+}
+
+TEST_F(Queue, AJobWhosePriorityClassIsGoneIsStoppedForNobody) {
+  s_.Start();
+  EXPECT_TRUE(RunningOf(s_.in.job, FindPriority(s_.in.priority_classes, "high"))->preemptible);
+  EXPECT_FALSE(RunningOf(s_.in.job, FindPriority({}, "high"))->preemptible);
+}
+
+// A list costs a call: one that waits for room looks often.
+TEST_F(Queue, OneThatRanBeforeListsItsPodsOnlyWhenItHasAPlace) {
+  ComesAndIsTakenBack();
+  Runs("low", "node-1", 2);
+  s_.in.pods_fresh = false;
+  EXPECT_FALSE(Decide(s_.in, s_.options).refresh_pods);
+  Leaves("low");
+  EXPECT_TRUE(Decide(s_.in, s_.options).refresh_pods);
+}
+
 TEST_F(Queue, AnElasticJobDoesNotTakeAPartOfWhatOthersStopFor) {
   s_.in.job.spec.gpus.min_count = 1;
   Runs("low-0", "node-0", 2);
@@ -141,6 +189,37 @@ TEST_F(Queue, AnElasticJobDoesNotTakeAPartOfWhatOthersStopFor) {
   EXPECT_EQ(s_.status().plan->gpus, 4);
 }
 
+// Else it would keep nothing, and take at a smaller size what others have stopped for others.
+TEST_F(Queue, AnElasticJobThatCannotHaveAllItWantsStopsOthersForWhatItCan) {
+  s_.in.job.spec.gpus.count = 8;  // of four
+  s_.in.job.spec.gpus.min_count = 2;
+  Runs("low-0", "node-0", 2);
+  Runs("low-1", "node-1", 2);
+  EXPECT_THAT(s_.Step().concerns, UnorderedElementsAre("low-0", "low-1"));
+  EXPECT_EQ(s_.status().plan->gpus, 4);
+  const api::JobStatus told = s_.status();
+  s_.Step();
+  EXPECT_EQ(api::StatusToJson(s_.status()), api::StatusToJson(told)) << "it does not change its mind at each look";
+  Leaves("low-0");
+  Leaves("low-1");
+  s_.Step();
+  ASSERT_TRUE(s_.status().placement);
+  EXPECT_EQ(s_.status().gpus, 4);
+}
+
+TEST_F(Queue, OneBehindAnotherSaysThatItCanNeverFit) {
+  s_.in.job.spec.gpus.count = 8;
+  Runs("low", "node-1", 2);
+  placement::WaitingGang& ahead = s_.in.waiting.emplace_back();
+  ahead.uid = ahead.name = "ahead";
+  ahead.priority = 1000;
+  ahead.request.gpus = 4;
+  ahead.request.per_node = 2;
+  s_.Step();
+  EXPECT_THAT(s_.status().reason, HasSubstr("behind ahead"));
+  EXPECT_THAT(s_.status().reason, HasSubstr("it would not fit if every job ended"));
+}
+
 TEST_F(Queue, AnElasticJobForWhichNobodyStopsTakesWhatThereIs) {
   s_.in.job.spec.gpus.min_count = 1;
   s_.in.job.spec.priority_class_name = "";
@@ -153,17 +232,20 @@ TEST_F(Queue, AnElasticJobForWhichNobodyStopsTakesWhatThereIs) {
 
 TEST_F(Queue, AStopIsCountedOnForItsGraceAndNoLonger) {
   s_.Start();
+  // The pods have the grace that they were made with, whatever the spec says by now.
+  for (api::PodSnapshot& pod : s_.in.pods) pod.grace_seconds = 300;
+  s_.in.job.spec.recovery.max_grace_seconds = 1;
   s_.in.job.spec.suspend = true;
   s_.Step();
   ASSERT_TRUE(s_.status().stop);
-  EXPECT_EQ(s_.status().stop->since, s_.in.now);
-  const auto standing = [this] { return *RunningOf(s_.in.job, s_.options, {}); };
-  ASSERT_TRUE(standing().expected_end);
-  EXPECT_GE(*standing().expected_end, s_.in.now + std::chrono::seconds(60) + s_.options.pod_termination_timeout);
+  const TimePoint due = s_.in.now + std::chrono::seconds(300) + s_.options.pod_termination_timeout;
+  EXPECT_EQ(s_.status().stop->due, due);
+  const auto standing = [this] { return *RunningOf(s_.in.job, api::PriorityClass()); };
+  EXPECT_EQ(standing().expected_end, due);
   EXPECT_TRUE(standing().Leaves(s_.in.now));
   EXPECT_TRUE(standing().Hangs(*standing().expected_end));
   // An older operator did not write when it began: nobody knows that it hangs.
-  s_.in.job.status.stop->since.reset();
+  s_.in.job.status.stop->due.reset();
   EXPECT_TRUE(standing().Leaves(s_.in.now + std::chrono::hours(24)));
 }
 
