@@ -22,6 +22,7 @@
 #include "trainer/engine/engine.h"
 #include "trainer/engine/init.h"
 #include "trainer/model/llama.h"
+#include "trainer/optim/clip.h"
 
 namespace trainyard {
 namespace {
@@ -42,7 +43,7 @@ std::vector<Shape> Shapes() {
   return {{"4M_parameters_1024_tokens", small, 4, 256}, {"30M_parameters_256_tokens", wide, 2, 128}};
 }
 
-constexpr optim::AdamWOptions kAdamW{};
+constexpr optim::AdamWOptions kAdamW{};  // the engine's default
 constexpr double kRate = 1e-4, kClip = 1.0;
 
 at::Tensor Tokens(const Shape& shape) {
@@ -106,7 +107,7 @@ class EngineTrainer {
     engine_.Backward(llama_.LossSum(tokens_), true);
     engine_.FinishBackward();
     const double clip = optim::ClipFactor(engine_.GradNorm(scale_), kClip);
-    engine_.Step(kAdamW, kRate, scale_ * clip, ++step_);
+    engine_.Step(kRate, scale_ * clip, ++step_);
   }
   engine::MemoryReport memory() const { return engine_.memory(); }
 

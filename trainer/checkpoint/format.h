@@ -27,7 +27,7 @@ inline constexpr int64_t kMaxBlockBytes = 1 << 20;
 // Our shards are row ranges (dimension 0), but every function here takes boxes in any number of dimensions.
 // A box without elements is legal: it is not written, and reading it does nothing.
 struct TensorSlice {
-  std::string name;   // Hugging Face name, or state.<name>.exp_avg / state.<name>.exp_avg_sq
+  std::string name;   // Hugging Face name, or state.<name>.<PyTorch's name of it> such as exp_avg
   std::string dtype;  // as in safetensors: "F32", "BF16", "I64", ...
   std::vector<int64_t> global_shape;
   std::vector<int64_t> offset;

@@ -49,20 +49,31 @@ struct Data {
   std::vector<VolumePath> validation;  // may be empty: no evaluation
 };
 
+enum class OptimizerKind { kAdamW, kSgd };
+
 struct Optimizer {
+  OptimizerKind kind = OptimizerKind::kAdamW;
   double learning_rate = 0;
+  double weight_decay = 0;
+  // Of AdamW.
   double beta1 = 0.9;
   double beta2 = 0.95;
   double epsilon = 1e-8;
-  double weight_decay = 0;
+  // Of SGD.
+  double momentum = 0;
+  bool nesterov = false;
 };
 
-enum class ScheduleType { kCosine, kConstant };
+enum class ScheduleType { kCosine, kLinear, kConstant, kWarmupStableDecay };
+enum class DecayShape { kLinear, kCosine, kSqrt };
 
 struct Schedule {
   ScheduleType type = ScheduleType::kCosine;
   int64_t warmup_steps = 0;
   double min_learning_rate_ratio = 0;
+  // Of WarmupStableDecay.
+  int64_t decay_steps = 0;
+  DecayShape decay_shape = DecayShape::kLinear;
 };
 
 enum class DeviceType { kCpu, kCuda };

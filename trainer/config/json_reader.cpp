@@ -106,6 +106,19 @@ double JsonReader::Number(const char* key, double min, double max, bool above, s
   return number;
 }
 
+double JsonReader::Fraction(const char* key) {
+  const json* value = Take(key, false, "a number");
+  if (value == nullptr) {
+    return 0;
+  }
+  const double number = value->is_number() ? value->get<double>() : -1;
+  if (!(number >= 0 && number < 1)) {
+    Add(key, Show(*value) + " is out of range; use a number from 0 to below 1");
+    return 0;
+  }
+  return number;
+}
+
 bool JsonReader::Bool(const char* key) {
   const json* value = Take(key, false, "true or false");
   if (value != nullptr && !value->is_boolean()) {

@@ -28,6 +28,8 @@ class JsonReader {
   uint64_t Unsigned(const char* key);
   // In [min, max], or (min, max] when `above`.
   double Number(const char* key, double min, double max, bool above, std::optional<double> fallback = {});
+  // In [0, 1).
+  double Fraction(const char* key);
   bool Bool(const char* key);
   // Not empty unless `may_be_empty`.
   std::string String(const char* key, bool may_be_empty = false);

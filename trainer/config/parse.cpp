@@ -75,10 +75,7 @@ Model ReadModel(JsonReader r) {
   return m;
 }
 
-Optimizer ReadOptimizer(JsonReader r) {
-  Optimizer o;
-  r.Enum<int>("name", {{"AdamW", 0}});
-  o.learning_rate = r.Number("learningRate", 0, 1e3, true);
+void ReadAdamW(JsonReader& r, Optimizer& o) {
   if (const auto betas = r.Array("betas")) {
     const bool two = betas->size() == 2 && (*betas)[0]->is_number() && (*betas)[1]->is_number();
     o.beta1 = two ? (*betas)[0]->get<double>() : -1;
@@ -88,16 +85,40 @@ Optimizer ReadOptimizer(JsonReader r) {
     }
   }
   o.epsilon = r.Number("epsilon", 0, 1, true);
+}
+
+void ReadSgd(JsonReader& r, Optimizer& o) {
+  o.momentum = r.Fraction("momentum");
+  o.nesterov = r.Bool("nesterov");
+}
+
+Optimizer ReadOptimizer(JsonReader r) {
+  Optimizer o;
+  o.kind = r.Enum<OptimizerKind>("name", {{"AdamW", OptimizerKind::kAdamW}, {"SGD", OptimizerKind::kSgd}});
+  o.learning_rate = r.Number("learningRate", 0, 1e3, true);
   o.weight_decay = r.Number("weightDecay", 0, 1e3, false);
+  if (o.kind == OptimizerKind::kAdamW) {
+    ReadAdamW(r, o);
+  } else {
+    ReadSgd(r, o);
+  }
   r.Finish();
   return o;
 }
 
 Schedule ReadSchedule(JsonReader r) {
   Schedule s;
-  s.type = r.Enum<ScheduleType>("type", {{"Cosine", ScheduleType::kCosine}, {"Constant", ScheduleType::kConstant}});
+  s.type = r.Enum<ScheduleType>("type", {{"Cosine", ScheduleType::kCosine},
+                                         {"Linear", ScheduleType::kLinear},
+                                         {"Constant", ScheduleType::kConstant},
+                                         {"WarmupStableDecay", ScheduleType::kWarmupStableDecay}});
   s.warmup_steps = r.Int("warmupSteps", 0, kManySteps);
   s.min_learning_rate_ratio = r.Number("minLearningRateRatio", 0, 1, false);
+  if (s.type == ScheduleType::kWarmupStableDecay) {
+    s.decay_steps = r.Int("decaySteps", 0, kManySteps);
+    s.decay_shape = r.Enum<DecayShape>(
+        "decayShape", {{"Linear", DecayShape::kLinear}, {"Cosine", DecayShape::kCosine}, {"Sqrt", DecayShape::kSqrt}});
+  }
   r.Finish();
   return s;
 }
@@ -162,8 +183,13 @@ void CheckCombinations(const Job& job, Problems& problems) {
   require(t.micro_batch_size <= t.global_batch_size, "training.microBatchSize: " + n(t.micro_batch_size) +
                                                          " is more than training.globalBatchSize " +
                                                          n(t.global_batch_size));
+  require(!t.optimizer.nesterov || t.optimizer.momentum > 0,
+          "training.optimizer.nesterov: true needs training.optimizer.momentum above 0");
   require(t.schedule.warmup_steps <= t.steps, "training.schedule.warmupSteps: " + n(t.schedule.warmup_steps) +
                                                   " is more than training.steps " + n(t.steps));
+  require(t.schedule.warmup_steps > t.steps || t.schedule.decay_steps <= t.steps - t.schedule.warmup_steps,
+          "training.schedule.decaySteps: " + n(t.schedule.decay_steps) + " after warmupSteps " +
+              n(t.schedule.warmup_steps) + " is more than training.steps " + n(t.steps));
   require(job.data.format != DataFormat::kText || m.vocab_size >= 256,
           "model.vocabSize: " + n(m.vocab_size) + " is too small for data.format Text; use 256");
   require(!job.data.train.empty(), "data.train: is empty; name at least one file");

@@ -5,6 +5,7 @@
 
 #include "trainer/device/device.h"
 #include "trainer/engine/engine_impl.h"
+#include "trainer/optim/clip.h"
 
 namespace trainyard::engine {
 namespace {
@@ -42,6 +43,7 @@ Layout MakeLayout(device::Device& device, dist::Comm& comm, const EngineOptions&
   layout.master = options.compute_dtype == at::kDouble ? at::kDouble : at::kFloat;
   layout.frees = options.stage == 3 && layout.world > 1;
   layout.aliased = layout.compute == layout.master && !layout.frees;
+  layout.states = static_cast<int64_t>(optim::StateNames(options.optimizer).size());
   return layout;
 }
 
@@ -197,19 +199,19 @@ double Engine::GradNorm(double scale) {
   return std::abs(scale) * std::sqrt(total);
 }
 
-void Engine::Step(const optim::AdamWOptions& options, double lr, double grad_scale, int64_t step) {
+void Engine::Step(double lr, double grad_scale, int64_t step) {
   Impl& s = *impl_;
   at::NoGradGuard no_grad;
   for (auto& unit : s.units) unit->Invalidate();
-  optim::AdamWOptions no_decay = options;
-  no_decay.weight_decay = 0.0;
+  const optim::Options& options = s.options.optimizer;
+  const optim::Options no_decay = optim::WithoutDecay(options);
   for (size_t u = 0; u < s.units.size(); ++u) {
     auto& params = s.units[u]->params();
     for (size_t i = 0; i < params.size(); ++i) {
       Parameter& p = params[i];
       if (p.own.size() == 0) continue;
-      optim::AdamWUpdate(p.master, s.reducer.Owned(static_cast<int>(u), static_cast<int>(i)), p.exp_avg, p.exp_avg_sq,
-                         p.spec.decay ? options : no_decay, lr, grad_scale, step);
+      optim::Update(p.spec.decay ? options : no_decay, p.master,
+                    s.reducer.Owned(static_cast<int>(u), static_cast<int>(i)), p.state, lr, grad_scale, step);
     }
   }
 }

@@ -2,7 +2,7 @@
 // cut into per-parameter row shards; what differs between stages is who owns rows, when gradients are reduced and
 // whether full tensors are freed after use. Owners number 1 at stage 0 (everyone owns all rows) and world size else.
 //
-//                      weights             gradients (fp32)         master            moments
+//                      weights             gradients (fp32)         master            optimizer state
 //   stage 0            full                full, summed in place    own all           own all
 //   stage 1            full                full, then own rows      own rows          own rows
 //   stage 2            full                own rows                 own rows          own rows
@@ -12,7 +12,7 @@
 // gathered, copied out or reduced. Sums over ranks are in rank order: same bits on every rank and run.
 //
 // A step:  BeginStep(); for each micro-batch { loss = model.LossSum(..); Backward(loss, last); } FinishBackward();
-//          norm = GradNorm(scale); Step(options, lr, scale * clip, step);
+//          norm = GradNorm(scale); Step(lr, scale * clip, step);
 //
 // Thread-safety: one engine belongs to one rank's thread; ranks may be threads of one process. Every rank must make the
 // same calls in the same order. Communication failures leave as dist::CommError (also out of Backward).
@@ -28,7 +28,7 @@
 #include "trainer/engine/memory.h"
 #include "trainer/engine/param_spec.h"
 #include "trainer/engine/parameter_host.h"
-#include "trainer/optim/adamw.h"
+#include "trainer/optim/optimizer.h"
 
 namespace trainyard::device {
 class Device;
@@ -45,6 +45,7 @@ struct EngineOptions {
   int max_inflight_reduces = 2;               // reduce buffers alive at once, at least 1
   bool prefetch = true;                       // gather the next unit while this one computes
   uint64_t seed = 0;                          // of the initial weights
+  optim::Options optimizer;                   // AdamW with its defaults
 };
 
 // One parameter as checkpoints see it: the rows that this rank writes and must load. Tensors are views of live state,
@@ -53,7 +54,8 @@ struct ShardView {
   std::string name;
   std::vector<int64_t> global_shape;
   RowRange rows;
-  at::Tensor master, exp_avg, exp_avg_sq;
+  at::Tensor master;
+  std::vector<at::Tensor> state;  // one for each of optim::StateNames, in that order
 };
 
 class Engine final : public ParameterHost {
@@ -79,8 +81,9 @@ class Engine final : public ParameterHost {
 
   // L2 norm of scale * gradient over all parameters of all ranks, summed in fp64; same bits on every rank.
   double GradNorm(double scale);
-  // AdamW on the rows that this rank owns, with gradient grad_scale * grad; step counts from 1.
-  void Step(const optim::AdamWOptions& options, double lr, double grad_scale, int64_t step);
+  // The optimizer's update of the rows that this rank owns, with gradient grad_scale * grad; step counts from 1. No
+  // weight decay where the model says so. On the CPU the result does not depend on who owns which rows.
+  void Step(double lr, double grad_scale, int64_t step);
 
   // At stage 0 the rows of the replicated tensors are split among ranks by the shard rule, so nothing is written twice.
   std::vector<ShardView> Shards();

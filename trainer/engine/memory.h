@@ -10,7 +10,7 @@ struct MemoryReport {
   int64_t params = 0;     // full tensors in the compute type; at stage 3 only what is gathered now
   int64_t gradients = 0;  // accumulated between micro-batches and until the update
   int64_t master = 0;     // master weights that are not the full tensors themselves
-  int64_t optimizer = 0;  // first and second moments
+  int64_t optimizer = 0;  // what the optimizer keeps: moments, momentum
   int64_t buffers = 0;    // gather and reduce buffers alive now
   // Highest values seen since construction.
   int64_t peak_params = 0;

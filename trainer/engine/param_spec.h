@@ -16,7 +16,7 @@ struct ParamSpec {
   std::vector<int64_t> shape;  // at least one dimension; dimension 0 is the one that is sharded
   Init init = Init::kNormal;
   double init_std = 0.02;        // of kNormal, mean 0
-  bool decay = true;             // false: AdamW applies no weight decay (norms, biases)
+  bool decay = true;             // false: no weight decay (norms, biases)
   int tensor_parallel_dim = -1;  // dimension that tensor parallelism splits; -1: replicated
 
   int64_t rows() const { return shape.at(0); }

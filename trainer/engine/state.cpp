@@ -44,9 +44,13 @@ std::vector<ShardView> Engine::Shards() {
   std::vector<ShardView> views;
   for (const auto& unit : s.units) {
     for (const Parameter& p : unit->params()) {
-      views.push_back({p.spec.name, p.spec.shape, ShardRows(p.spec.rows(), s.layout.rank, s.layout.world),
-                       RankRows(s.layout, p, p.master), RankRows(s.layout, p, p.exp_avg),
-                       RankRows(s.layout, p, p.exp_avg_sq)});
+      ShardView view{p.spec.name,
+                     p.spec.shape,
+                     ShardRows(p.spec.rows(), s.layout.rank, s.layout.world),
+                     RankRows(s.layout, p, p.master),
+                     {}};
+      for (const at::Tensor& state : p.state) view.state.push_back(RankRows(s.layout, p, state));
+      views.push_back(std::move(view));
     }
   }
   return views;
@@ -59,9 +63,9 @@ void Engine::OnLoaded() {
     unit->Invalidate();
     if (s.layout.owners == s.layout.world) continue;  // gathered at the next use
     const auto& params = unit->params();
-    for (at::Tensor Parameter::* member : {&Parameter::master, &Parameter::exp_avg, &Parameter::exp_avg_sq}) {
+    for (int64_t t = -1; t < s.layout.states; ++t) {  // the masters, then each tensor of the optimizer
       std::vector<at::Tensor> tensors;
-      for (const Parameter& p : params) tensors.push_back(p.*member);
+      for (const Parameter& p : params) tensors.push_back(t < 0 ? p.master : p.state[static_cast<size_t>(t)]);
       GatherFull(s.layout, params, tensors, "load " + unit->spec().name);
     }
   }

@@ -45,9 +45,9 @@ void Unit::Allocate(uint64_t seed) {
     master_flat_.zero_();
     layout_.memory->Book(layout_.aliased ? &MemoryReport::params : &MemoryReport::master, Bytes(master_flat_));
   }
-  at::Tensor moments = device.Empty({2, segment_}, layout_.master);
-  moments.zero_();
-  layout_.memory->Book(&MemoryReport::optimizer, Bytes(moments));
+  at::Tensor states = device.Empty({layout_.states, segment_}, layout_.master);
+  states.zero_();
+  layout_.memory->Book(&MemoryReport::optimizer, Bytes(states));
   for (Parameter& p : params_) {
     std::vector<int64_t> own_shape = p.spec.shape;
     own_shape[0] = p.own.size();
@@ -62,8 +62,7 @@ void Unit::Allocate(uint64_t seed) {
       full_bytes_ += Bytes(p.full);
       if (layout_.frees) device.ResizeStorage(p.full, 0);
     }
-    p.exp_avg = own_rows(moments[0]);
-    p.exp_avg_sq = own_rows(moments[1]);
+    for (int64_t s = 0; s < layout_.states; ++s) p.state.push_back(own_rows(states[s]));
     p.full.set_requires_grad(true);
     if (count == 0) continue;
     const at::Tensor host = p.master.is_cpu() ? p.master : at::empty(own_shape, at::dtype(layout_.master));

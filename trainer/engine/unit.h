@@ -36,6 +36,7 @@ struct Layout {
   at::ScalarType master = at::kFloat;
   bool frees = false;    // full tensors are freed after use
   bool aliased = false;  // master weights are rows of the full tensors
+  int64_t states = 0;    // tensors that the optimizer keeps of each parameter
 };
 
 struct Parameter {
@@ -44,7 +45,8 @@ struct Parameter {
   int64_t offset = 0;                                  // of its rows in a segment, in elements
   RowRange own;                                        // rows that this rank owns and updates
   at::Tensor full;                                     // leaf in the compute type
-  at::Tensor master, exp_avg, exp_avg_sq;              // own rows, master type
+  at::Tensor master;                                   // own rows, master type
+  std::vector<at::Tensor> state;                       // of the optimizer, as `master`; in the order of its names
   std::shared_ptr<torch::autograd::Node> accumulator;  // autograd keeps only a weak pointer, and hooks live in it
 };
 

@@ -9,6 +9,7 @@
 
 #include <ATen/Parallel.h>
 #include "trainer/dist/gloo_comm.h"
+#include "trainer/loop/optimizer.h"
 #include "trainer/observe/log.h"
 
 namespace trainyard::loop {
@@ -110,6 +111,7 @@ void BuildModel(Session& s) {
   options.stage = static_cast<int>(s.job.strategy);
   options.compute_dtype = s.job.training.precision == config::Precision::kBf16 ? at::kBFloat16 : at::kFloat;
   options.seed = s.job.training.seed;
+  options.optimizer = OptimizerOf(s.job.training.optimizer);
   s.engine = std::make_unique<engine::Engine>(*s.device, *s.world, model::LlamaUnits(config), options);
   s.model = std::make_unique<model::Llama>(config, *s.engine);
   observe::Info(c10::str(s.env.world, " ranks with ", s.threads, " threads each, ", s.engine->parameter_count(),

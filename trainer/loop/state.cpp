@@ -3,6 +3,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "trainer/loop/optimizer.h"
+
 namespace trainyard::loop {
 namespace {
 
@@ -34,6 +36,7 @@ nlohmann::json ModelIdentity(const Session& s) {
 
 StateSlices SlicesOf(engine::Engine& engine) {
   StateSlices slices;
+  const std::vector<const char*> states = optim::StateNames(engine.options().optimizer);
   for (const engine::ShardView& shard : engine.Shards()) {
     if (shard.rows.size() == 0) continue;
     std::vector<int64_t> offset(shard.global_shape.size(), 0);
@@ -47,8 +50,9 @@ StateSlices SlicesOf(engine::Engine& engine) {
       slices.device.push_back(live);
     };
     add(slices.model, shard.name, shard.master);
-    add(slices.optim, "state." + shard.name + ".exp_avg", shard.exp_avg);
-    add(slices.optim, "state." + shard.name + ".exp_avg_sq", shard.exp_avg_sq);
+    for (size_t i = 0; i < states.size(); ++i) {
+      add(slices.optim, "state." + shard.name + "." + states[i], shard.state[i]);
+    }
   }
   return slices;
 }
@@ -72,6 +76,7 @@ std::string TrainStateJson(const Session& s) {
                                  {"resume", ResumeDirective(*s.job.checkpoint)},
                                  {"worldSize", s.env.world},
                                  {"threads", s.threads},
+                                 {"optimizer", StateKind(s.job.training.optimizer)},
                                  {"model", ModelIdentity(s)}};
   if (s.progress.loss) json["loss"] = *s.progress.loss;
   if (s.progress.initial_validation_loss) json["initialValidationLoss"] = *s.progress.initial_validation_loss;
@@ -85,6 +90,7 @@ Outcome<Progress> ParseTrainState(const Session& s, const nlohmann::json& state)
   int64_t length = 0;
   std::string fingerprint;
   nlohmann::json model;
+  std::string optimizer;
   try {
     const int version = state.at("version").get<int>();
     if (version != kStateVersion) {
@@ -98,6 +104,7 @@ Outcome<Progress> ParseTrainState(const Session& s, const nlohmann::json& state)
     length = state.at("sequenceLength").get<int64_t>();
     fingerprint = state.at("dataFingerprint").get<std::string>();
     model = state.at("model");
+    optimizer = state.value("optimizer", "AdamW");  // states of before there was another do not say it
   } catch (const nlohmann::json::exception& bad) {
     return Fails(contract::kExitCheckpoint, std::string("train_state.json is not one of ours: ") + bad.what());
   }
@@ -108,6 +115,11 @@ Outcome<Progress> ParseTrainState(const Session& s, const nlohmann::json& state)
                  "it is of another model: " + key + " is " +
                      (model.is_object() && model.contains(key) ? model[key].dump() : "unknown") + " there and " +
                      value.dump() + " in the job; set it back or use another checkpoint path");
+  }
+  if (const std::string wants = StateKind(s.job.training.optimizer); optimizer != wants) {
+    return Fails(contract::kExitConfiguration,
+                 "it was made with " + optimizer + ", the job trains with " + wants +
+                     ": its optimizer state cannot go on; set training.optimizer back or use another checkpoint path");
   }
   if (seed != s.job.training.seed || length != s.job.training.sequence_length) {
     return Fails(contract::kExitConfiguration,

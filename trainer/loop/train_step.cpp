@@ -7,25 +7,14 @@
 #include <vector>
 
 #include "trainer/loop/exchange.h"
+#include "trainer/loop/optimizer.h"
 #include "trainer/loop/stop_signal.h"
-#include "trainer/optim/adamw.h"
-#include "trainer/optim/schedule.h"
+#include "trainer/optim/clip.h"
 
 namespace trainyard::loop {
 namespace {
 
 using observe::Activity;
-
-double PlannedRate(const config::Training& training, int64_t step) {
-  optim::Schedule schedule;
-  schedule.type = training.schedule.type == config::ScheduleType::kCosine ? optim::Schedule::Type::kCosine
-                                                                          : optim::Schedule::Type::kConstant;
-  schedule.peak = training.optimizer.learning_rate;
-  schedule.warmup_steps = training.schedule.warmup_steps;
-  schedule.total_steps = training.steps;
-  schedule.min_ratio = training.schedule.min_learning_rate_ratio;
-  return optim::LearningRate(schedule, step);
-}
 
 // What the ranks agree on after backward, in one sum: the loss of each micro-batch in a place of its own, so that the
 // total is added in the same order at every world size, then tokens and stop bit.
@@ -96,9 +85,8 @@ Outcome<StepResult> TrainStep(Session& s, int64_t step, observe::PhaseClock& clo
 
   clock.Switch(Activity::kOptimizer, now());
   result.learning_rate = PlannedRate(training, step);
-  const config::Optimizer& o = training.optimizer;
-  s.engine->Step({o.beta1, o.beta2, o.epsilon, o.weight_decay}, result.learning_rate,
-                 scale * optim::ClipFactor(result.gradient_norm, training.gradient_clip_norm), step);
+  s.engine->Step(result.learning_rate, scale * optim::ClipFactor(result.gradient_norm, training.gradient_clip_norm),
+                 step);
   clock.Switch(Activity::kOther, now());
   s.progress.step = step;
   s.progress.cursor += training.global_batch_size;

@@ -1,18 +1,12 @@
 #include "trainer/optim/adamw.h"
 
-#include <ATen/Parallel.h>
-
-#include <algorithm>
 #include <cmath>
-#include <numeric>
-#include <vector>
 
+#include "trainer/optim/elements.h"
 #include "trainer/optim/kernels.h"
 
 namespace trainyard::optim {
 namespace {
-
-constexpr int64_t kGrain = 1 << 15;  // elements per thread that are worth a thread
 
 template <typename T>
 void OnCpu(const at::Tensor& param, const at::Tensor& grad, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq,
@@ -25,27 +19,13 @@ void OnCpu(const at::Tensor& param, const at::Tensor& grad, const at::Tensor& ex
                    [&](int64_t lo, int64_t hi) { AdamWKernel(p + lo, g + lo, m + lo, v + lo, hi - lo, factors); });
 }
 
-// Chunks are cut and added up alike whatever the number of threads.
-template <typename T>
-double SumOnCpu(const T* x, int64_t n) {
-  std::vector<double> sums(static_cast<size_t>((n + kGrain - 1) / kGrain));
-  at::parallel_for(0, static_cast<int64_t>(sums.size()), 1, [&](int64_t lo, int64_t hi) {
-    for (int64_t c = lo; c < hi; ++c) sums[c] = SumSquares(x + c * kGrain, std::min(kGrain, n - c * kGrain));
-  });
-  return std::accumulate(sums.begin(), sums.end(), 0.0);
-}
-
 }  // namespace
 
 void AdamWUpdate(const at::Tensor& param, const at::Tensor& grad, const at::Tensor& exp_avg,
                  const at::Tensor& exp_avg_sq, const AdamWOptions& options, double lr, double grad_scale,
                  int64_t step) {
+  CheckAlike("AdamW", param, {grad, exp_avg, exp_avg_sq});
   if (param.numel() == 0) return;
-  TORCH_CHECK(param.is_contiguous() && grad.is_contiguous() && exp_avg.is_contiguous() && exp_avg_sq.is_contiguous(),
-              "AdamW: tensors must be contiguous");
-  TORCH_CHECK(grad.numel() == param.numel() && exp_avg.numel() == param.numel() &&
-                  exp_avg_sq.numel() == param.numel() && grad.scalar_type() == param.scalar_type(),
-              "AdamW: sizes or types differ");
   if (!param.is_cpu()) {
     at::NoGradGuard no_grad;
     const at::Tensor steps = at::full({}, static_cast<double>(step), param.options().dtype(at::kFloat));
@@ -66,20 +46,6 @@ void AdamWUpdate(const at::Tensor& param, const at::Tensor& grad, const at::Tens
   } else {
     OnCpu<float>(param, grad, exp_avg, exp_avg_sq, factors);
   }
-}
-
-double SumSquares(const at::Tensor& x) {
-  if (x.numel() == 0) return 0.0;
-  if (!x.is_cpu()) return x.to(at::kDouble).square().sum().item<double>();
-  TORCH_CHECK(x.is_contiguous(), "SumSquares: the tensor must be contiguous");
-  return x.scalar_type() == at::kDouble ? SumOnCpu(x.const_data_ptr<double>(), x.numel())
-                                        : SumOnCpu(x.const_data_ptr<float>(), x.numel());
-}
-
-double ClipFactor(double norm, double max_norm) {
-  if (max_norm <= 0.0) return 1.0;
-  const double factor = max_norm / (norm + 1e-6);
-  return factor < 1.0 ? factor : 1.0;
 }
 
 }  // namespace trainyard::optim

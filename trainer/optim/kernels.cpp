@@ -31,6 +31,30 @@ template <typename T>
 }
 
 template <typename T>
+[[gnu::always_inline]] inline void Descend(T* __restrict p, const T* __restrict g, int64_t n, const SgdFactors& f) {
+  const T lr = static_cast<T>(f.lr), decay = static_cast<T>(f.weight_decay), scale = static_cast<T>(f.grad_scale);
+  for (int64_t i = 0; i < n; ++i) p[i] -= lr * (scale * g[i] + decay * p[i]);
+}
+
+template <bool kNesterov, typename T>
+[[gnu::always_inline]] inline void Roll(T* __restrict p, const T* __restrict g, T* __restrict b, int64_t n,
+                                        const SgdFactors& f) {
+  const T lr = static_cast<T>(f.lr), decay = static_cast<T>(f.weight_decay), scale = static_cast<T>(f.grad_scale);
+  const T mu = static_cast<T>(f.momentum);
+  for (int64_t i = 0; i < n; ++i) {
+    const T grad = scale * g[i] + decay * p[i];
+    const T bi = mu * b[i] + grad;
+    b[i] = bi;
+    p[i] -= lr * (kNesterov ? grad + mu * bi : bi);
+  }
+}
+
+template <typename T>
+[[gnu::always_inline]] inline void Roll(T* p, const T* g, T* b, int64_t n, const SgdFactors& f) {
+  f.nesterov ? Roll<true>(p, g, b, n, f) : Roll<false>(p, g, b, n, f);
+}
+
+template <typename T>
 [[gnu::always_inline]] inline double Squares(const T* x, int64_t n) {
   constexpr int kLanes = 8;
   double lane[kLanes] = {};
@@ -50,6 +74,17 @@ TRAINYARD_WIDE void AdamWKernel(float* p, const float* g, float* m, float* v, in
 
 TRAINYARD_WIDE void AdamWKernel(double* p, const double* g, double* m, double* v, int64_t n, const AdamWFactors& f) {
   Update(p, g, m, v, n, f);
+}
+
+TRAINYARD_WIDE void SgdKernel(float* p, const float* g, int64_t n, const SgdFactors& f) { Descend(p, g, n, f); }
+TRAINYARD_WIDE void SgdKernel(double* p, const double* g, int64_t n, const SgdFactors& f) { Descend(p, g, n, f); }
+
+TRAINYARD_WIDE void SgdMomentumKernel(float* p, const float* g, float* b, int64_t n, const SgdFactors& f) {
+  Roll(p, g, b, n, f);
+}
+
+TRAINYARD_WIDE void SgdMomentumKernel(double* p, const double* g, double* b, int64_t n, const SgdFactors& f) {
+  Roll(p, g, b, n, f);
 }
 
 TRAINYARD_WIDE double SumSquares(const float* x, int64_t n) { return Squares(x, n); }

@@ -1,4 +1,4 @@
-// The arithmetic of the optimizer on plain memory. Compiled without fused multiply-add and vectorised in a way that
+// The arithmetic of the optimizers on plain memory. Compiled without fused multiply-add and vectorised in a way that
 // rounds each element alike, so that results do not depend on where a buffer starts or ends.
 // Thread-safety: functions of their arguments.
 #pragma once
@@ -19,6 +19,18 @@ struct AdamWFactors {
 
 void AdamWKernel(float* p, const float* g, float* m, float* v, int64_t n, const AdamWFactors& f);
 void AdamWKernel(double* p, const double* g, double* m, double* v, int64_t n, const AdamWFactors& f);
+
+// Constants of one SGD update.
+struct SgdFactors {
+  double lr, weight_decay, momentum;
+  bool nesterov;
+  double grad_scale;
+};
+
+void SgdKernel(float* p, const float* g, int64_t n, const SgdFactors& f);  // no momentum
+void SgdKernel(double* p, const double* g, int64_t n, const SgdFactors& f);
+void SgdMomentumKernel(float* p, const float* g, float* b, int64_t n, const SgdFactors& f);
+void SgdMomentumKernel(double* p, const double* g, double* b, int64_t n, const SgdFactors& f);
 
 // Sum of squares in double: eight interleaved partial sums, added pairwise. Depends on the values and n alone.
 double SumSquares(const float* x, int64_t n);

@@ -17,6 +17,7 @@ using nlohmann::json;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
+using testing::StartsWith;
 
 json Valid() {
   return json::parse(R"({"contract": 1,
@@ -109,6 +110,65 @@ TEST(ParseJob, OptionalPartsMayBeAbsent) {
   EXPECT_TRUE(job->data.validation.empty());
   EXPECT_EQ(job->training.evaluation_every_steps, 0);
   EXPECT_EQ(job->training.seed, std::numeric_limits<uint64_t>::max());
+}
+
+json ValidSgd() {
+  json document = Valid();
+  document["training"]["optimizer"] =
+      json::parse(R"({"name": "SGD", "learningRate": 0.1, "weightDecay": 0.0001, "momentum": 0.9, "nesterov": true})");
+  document["training"]["schedule"] = json::parse(
+      R"({"type": "WarmupStableDecay", "warmupSteps": 20, "minLearningRateRatio": 0, "decaySteps": 80,
+          "decayShape": "Sqrt"})");
+  return document;
+}
+
+TEST(ParseJob, ReadsEveryOptimizerAndSchedule) {
+  const auto job = Parse(ValidSgd().dump());
+  ASSERT_TRUE(job.has_value()) << job.error().message;
+  EXPECT_EQ(job->training.optimizer.kind, OptimizerKind::kSgd);
+  EXPECT_EQ(job->training.optimizer.learning_rate, 0.1);
+  EXPECT_EQ(job->training.optimizer.weight_decay, 0.0001);
+  EXPECT_EQ(job->training.optimizer.momentum, 0.9);
+  EXPECT_TRUE(job->training.optimizer.nesterov);
+  EXPECT_EQ(job->training.schedule.type, ScheduleType::kWarmupStableDecay);
+  EXPECT_EQ(job->training.schedule.decay_steps, 80);
+  EXPECT_EQ(job->training.schedule.decay_shape, DecayShape::kSqrt);
+  for (const auto& [name, type] : {std::pair{"Cosine", ScheduleType::kCosine},
+                                   {"Linear", ScheduleType::kLinear},
+                                   {"Constant", ScheduleType::kConstant}}) {
+    json document = Valid();
+    document["training"]["schedule"]["type"] = name;
+    EXPECT_EQ(Parse(document.dump()).value().training.schedule.type, type);
+  }
+}
+
+TEST(ParseJob, EachOptimizerAndScheduleHasItsOwnKeys) {
+  const auto error = [](json document, const char* pointer, const json& value) {
+    document[json::json_pointer(pointer)] = value;
+    return ErrorOf(document);
+  };
+  EXPECT_THAT(error(ValidSgd(), "/training/optimizer/betas", {0.9, 0.95}),
+              StartsWith("training.optimizer.betas: unknown key; "));
+  EXPECT_THAT(error(Valid(), "/training/optimizer/momentum", 0.9),
+              StartsWith("training.optimizer.momentum: unknown key; "));
+  EXPECT_THAT(error(Valid(), "/training/schedule/decaySteps", 9),
+              StartsWith("training.schedule.decaySteps: unknown key; "));
+  EXPECT_EQ(error(Valid(), "/training/optimizer/name", "Lion"),
+            "training.optimizer.name: \"Lion\" is unknown; use one of AdamW, SGD");
+  EXPECT_EQ(error(ValidSgd(), "/training/optimizer/momentum", 1),
+            "training.optimizer.momentum: 1 is out of range; use a number from 0 to below 1");
+  EXPECT_EQ(error(ValidSgd(), "/training/optimizer/momentum", -0.5),
+            "training.optimizer.momentum: -0.5 is out of range; use a number from 0 to below 1");
+  EXPECT_EQ(error(ValidSgd(), "/training/optimizer/momentum", 0),
+            "training.optimizer.nesterov: true needs training.optimizer.momentum above 0");
+  EXPECT_EQ(error(ValidSgd(), "/training/schedule/decaySteps", 381),
+            "training.schedule.decaySteps: 381 after warmupSteps 20 is more than training.steps 400");
+  EXPECT_EQ(error(ValidSgd(), "/training/schedule/decaySteps", 380), "");
+  EXPECT_THAT(error(ValidSgd(), "/training/schedule/decayShape", "Step"),
+              HasSubstr("training.schedule.decayShape: \"Step\" is unknown; use one of Linear, Cosine, Sqrt"));
+  json without = ValidSgd();
+  without["training"]["optimizer"].erase("momentum");
+  EXPECT_THAT(ErrorOf(without), HasSubstr("training.optimizer.momentum: missing"));
 }
 
 // Every key of the document in turn: absent, of a wrong type, and beside an unknown one. The error names its path.

@@ -14,14 +14,13 @@ struct State {
 };
 
 constexpr int64_t kLength = 7, kBatch = 12;
-const optim::AdamWOptions kAdamW;
 
 void TrainStep(Engine& engine, model::Llama& llama, const at::Tensor& tokens, int rank, int world, int64_t step) {
   const int64_t part = kBatch / world;
   engine.BeginStep();
   engine.Backward(llama.LossSum(tokens.narrow(0, rank * part, part)), true);
   engine.FinishBackward();
-  engine.Step(kAdamW, 1e-2, 1.0 / (kBatch * kLength), step);
+  engine.Step(1e-2, 1.0 / (kBatch * kLength), step);
 }
 
 void Save(Engine& engine, int rank, State& state) {
@@ -29,7 +28,7 @@ void Save(Engine& engine, int rank, State& state) {
     const auto put = [&](Named& into, const at::Tensor& rows) {
       into.at(s.name).narrow(0, s.rows.lo, s.rows.size()).copy_(rows);
     };
-    put(state.master, s.master), put(state.exp_avg, s.exp_avg), put(state.exp_avg_sq, s.exp_avg_sq);
+    put(state.master, s.master), put(state.exp_avg, s.state.at(0)), put(state.exp_avg_sq, s.state.at(1));
   }
   const std::string hash = engine.ParameterHash();
   if (rank == 0) state.hash = hash;
@@ -41,7 +40,7 @@ void Load(Engine& engine, const State& state) {
       EXPECT_TRUE(rows.is_contiguous());
       rows.copy_(from.at(s.name).narrow(0, s.rows.lo, s.rows.size()));
     };
-    get(state.master, s.master), get(state.exp_avg, s.exp_avg), get(state.exp_avg_sq, s.exp_avg_sq);
+    get(state.master, s.master), get(state.exp_avg, s.state.at(0)), get(state.exp_avg_sq, s.state.at(1));
   }
   engine.OnLoaded();
 }
@@ -83,6 +82,21 @@ TEST(EngineState, ShardsLoadAtAnotherStageAndWorldAndTrainOnAlike) {
       }
     }
   }
+}
+
+TEST(EngineState, ShowsTheStateThatTheOptimizerKeeps) {
+  RunRanks(2, [&](int, device::Device& device, dist::Comm& comm) {
+    for (int stage : {0, 3}) {
+      const auto states = [&](const optim::Options& optimizer) {
+        Engine engine(device, comm, model::LlamaUnits(SmallLlama(false)), {.stage = stage, .optimizer = optimizer});
+        engine.OnLoaded();
+        return engine.Shards().at(0).state.size();
+      };
+      EXPECT_EQ(states(optim::AdamWOptions{}), 2u);
+      EXPECT_EQ(states(optim::SgdOptions{0.9}), 1u);
+      EXPECT_EQ(states(optim::SgdOptions{}), 0u);
+    }
+  });
 }
 
 TEST(EngineState, HashIsTheSameAtEveryStageAndWorld) {

@@ -22,7 +22,7 @@ struct Trained {
 // `steps` updates with clipping; each rank takes its part of every batch in `micro_batches` micro-batches. An
 // evaluation without gradients runs between the steps.
 Trained Train(const model::LlamaConfig& config, int stage, int world, at::ScalarType type, int steps,
-              int micro_batches = 1) {
+              int micro_batches = 1, const optim::Options& optimizer = kAdamW) {
   const auto units = model::LlamaUnits(config);
   const at::Tensor tokens = Tokens(kBatch, kLength, config.vocab, 3);
   const at::ScalarType master = type == at::kDouble ? at::kDouble : at::kFloat;
@@ -30,7 +30,7 @@ Trained Train(const model::LlamaConfig& config, int stage, int world, at::Scalar
   result.masters = Like(units, master);
   std::vector<double> first(world), last(world);
   RunRanks(world, [&](int rank, device::Device& device, dist::Comm& comm) {
-    Engine engine(device, comm, units, {.stage = stage, .compute_dtype = type, .seed = kSeed});
+    Engine engine(device, comm, units, {.stage = stage, .compute_dtype = type, .seed = kSeed, .optimizer = optimizer});
     model::Llama llama(config, engine);
     const at::Tensor mine = tokens.narrow(0, rank * (kBatch / world), kBatch / world);
     const double scale = 1.0 / static_cast<double>(kBatch * kLength);
@@ -42,7 +42,7 @@ Trained Train(const model::LlamaConfig& config, int stage, int world, at::Scalar
       }
       engine.FinishBackward();
       const double clip = optim::ClipFactor(engine.GradNorm(scale), kClip);
-      engine.Step(kAdamW, kRate, scale * clip, step);
+      engine.Step(kRate, scale * clip, step);
       at::NoGradGuard no_grad;
       last[rank] = llama.LossSum(mine).item<double>() * scale;
       if (step == 1) first[rank] = last[rank];
@@ -62,7 +62,23 @@ Trained Train(const model::LlamaConfig& config, int stage, int world, at::Scalar
   return result;
 }
 
-Named TrainPlain(const model::LlamaConfig& config, int steps) {
+// One update of a parameter by the formulas of the papers, with operations that change it in place.
+void PlainUpdate(const optim::Options& optimizer, const ParamSpec& spec, at::Tensor& p, const at::Tensor& gradient,
+                 at::Tensor& m, at::Tensor& v, int step) {
+  if (const auto* sgd = std::get_if<optim::SgdOptions>(&optimizer)) {
+    const at::Tensor g = spec.decay ? gradient + sgd->weight_decay * p : gradient;
+    m.mul_(sgd->momentum).add_(g);
+    p.sub_(kRate * (sgd->nesterov ? g + sgd->momentum * m : m));
+    return;
+  }
+  const auto& adam = std::get<optim::AdamWOptions>(optimizer);
+  m.mul_(adam.beta1).add_(gradient, 1 - adam.beta1);
+  v.mul_(adam.beta2).addcmul_(gradient, gradient, 1 - adam.beta2);
+  if (spec.decay) p.mul_(1 - kRate * adam.weight_decay);
+  p.sub_(kRate * (m / (1 - std::pow(adam.beta1, step))) / ((v / (1 - std::pow(adam.beta2, step))).sqrt() + adam.eps));
+}
+
+Named TrainPlain(const model::LlamaConfig& config, int steps, const optim::Options& optimizer = kAdamW) {
   PlainHost host(model::LlamaUnits(config), at::kDouble, kSeed);
   model::Llama llama(config, host);
   const at::Tensor tokens = Tokens(kBatch, kLength, config.vocab, 3);
@@ -77,13 +93,7 @@ Named TrainPlain(const model::LlamaConfig& config, int steps) {
     host.ForEach([&](const ParamSpec& spec, at::Tensor& p) {
       at::NoGradGuard no_grad;
       if (step == 1) m[spec.name] = at::zeros_like(p), v[spec.name] = at::zeros_like(p);
-      const at::Tensor g = p.grad() * (scale * clip);
-      m[spec.name].mul_(kAdamW.beta1).add_(g, 1 - kAdamW.beta1);
-      v[spec.name].mul_(kAdamW.beta2).addcmul_(g, g, 1 - kAdamW.beta2);
-      const at::Tensor mh = m[spec.name] / (1 - std::pow(kAdamW.beta1, step));
-      const at::Tensor vh = v[spec.name] / (1 - std::pow(kAdamW.beta2, step));
-      if (spec.decay) p.mul_(1 - kRate * kAdamW.weight_decay);
-      p.sub_(kRate * mh / (vh.sqrt() + kAdamW.eps));
+      PlainUpdate(optimizer, spec, p, p.grad() * (scale * clip), m[spec.name], v[spec.name], step);
     });
   }
   host.ForEach([&](const ParamSpec& spec, at::Tensor& p) { result[spec.name] = p.detach(); });
@@ -101,6 +111,21 @@ TEST(EngineStep, FiveUpdatesAgreeWithAPlainLoopAtEveryStageAndWorld) {
           EXPECT_LE(RelativeError(got.masters.at(name), r), 1e-10) << name << " stage " << stage << " of " << world;
         }
         EXPECT_LT(got.last_loss, got.first_loss);
+      }
+    }
+  }
+}
+
+TEST(EngineStep, SgdAgreesWithAPlainLoopAtEveryStageAndWorld) {
+  const model::LlamaConfig config = SmallLlama(true);
+  for (const optim::SgdOptions& sgd : {optim::SgdOptions{0, false, 0.1}, optim::SgdOptions{0.9, true, 0.1}}) {
+    const Named ref = TrainPlain(config, 5, sgd);
+    for (int stage = 0; stage <= 3; ++stage) {
+      for (int world = 1; world <= 4; ++world) {
+        const Trained got = Train(config, stage, world, at::kDouble, 5, 1, sgd);
+        for (const auto& [name, r] : ref) {
+          EXPECT_LE(RelativeError(got.masters.at(name), r), 1e-10) << name << " stage " << stage << " of " << world;
+        }
       }
     }
   }
@@ -158,6 +183,11 @@ TEST(EngineStep, HoldsTheBytesOfItsStage) {
   EXPECT_LE(two.memory.peak_total, one.memory.peak_total);
   // One rank holds the same at every stage.
   for (int stage : {0, 3}) EXPECT_EQ(Train(DeepLlama(), stage, 1, at::kFloat, 2).memory.total(), 16 * p);
+  // SGD keeps one number per parameter with momentum, and nothing without.
+  for (int stage : {0, 3}) {
+    EXPECT_EQ(Train(DeepLlama(), stage, 1, at::kFloat, 1, 1, optim::SgdOptions{0.9}).memory.optimizer, 4 * p);
+    EXPECT_EQ(Train(DeepLlama(), stage, 1, at::kFloat, 1, 1, optim::SgdOptions{}).memory.optimizer, 0);
+  }
   // Lower precision: 2 weights + 4 gradients + 4 master + 8 moments.
   EXPECT_EQ(Train(DeepLlama(), 0, 2, at::kBFloat16, 1).memory.total(), 18 * p);
 }

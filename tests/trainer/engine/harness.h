@@ -18,7 +18,7 @@
 #include "trainer/engine/engine.h"
 #include "trainer/engine/init.h"
 #include "trainer/model/llama.h"
-#include "trainer/optim/adamw.h"
+#include "trainer/optim/clip.h"
 
 namespace trainyard::engine::testing {
 

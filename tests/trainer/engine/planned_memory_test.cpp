@@ -24,9 +24,11 @@ struct Size {
   model::LlamaConfig model;
   int64_t micro_batch, sequence;
   bool bf16;
+  optim::Options optimizer;  // AdamW
 };
 
-// Rows that no rank count divides, grouped queries, a tied head, more tokens than one chunk of logits: each in one.
+// Rows that no rank count divides, grouped queries, a tied head, more tokens than one chunk of logits: each in one. The
+// smallest once with each optimizer.
 std::vector<Size> Sizes() {
   Size tiny{"0.3M", {}, 4, 64, false}, small{"1.6M", {}, 2, 128, true}, medium{"7.5M", {}, 2, 256, false};
   tiny.model = {.layers = 4, .hidden = 64, .heads = 4, .kv_heads = 4, .ffn = 171, .vocab = 257, .max_positions = 64};
@@ -35,7 +37,10 @@ std::vector<Size> Sizes() {
   small.model.tied = true;
   medium.model = {
       .layers = 4, .hidden = 256, .heads = 8, .kv_heads = 4, .ffn = 683, .vocab = 9001, .max_positions = 256};
-  return {tiny, small, medium};
+  Size momentum = tiny, none = tiny;
+  momentum.name = "0.3Mm", momentum.optimizer = optim::SgdOptions{0.9};
+  none.name = "0.3Ms", none.optimizer = optim::SgdOptions{};
+  return {tiny, small, medium, momentum, none};
 }
 
 sizing::MemoryInput InputOf(const Size& size, int stage, int world) {
@@ -59,6 +64,10 @@ sizing::MemoryInput InputOf(const Size& size, int stage, int world) {
   const auto precision = size.bf16 ? api::Precision::kBf16 : api::Precision::kFp32;
   in.recipe = sizing::RecipeOf(precision);
   in.engine = sizing::TrainerTraits(precision, sizing::Machine::kCpu);
+  if (const auto* sgd = std::get_if<optim::SgdOptions>(&size.optimizer)) {
+    in.optimizer = sizing::Optimizer::kSgd;
+    in.momentum = sgd->momentum > 0;
+  }
   return in;
 }
 
@@ -79,6 +88,7 @@ Held Measure(const Size& size, int stage, dist::Comm& comm) {
   EngineOptions options;
   options.stage = stage;
   options.compute_dtype = size.bf16 ? at::kBFloat16 : at::kFloat;
+  options.optimizer = size.optimizer;
   Engine engine(*device, comm, model::LlamaUnits(size.model), options);
   model::Llama llama(size.model, engine);
   Held held;
@@ -94,7 +104,7 @@ Held Measure(const Size& size, int stage, dist::Comm& comm) {
     held.gradients = engine.memory().gradients;
     engine.Backward(llama.LossSum(tokens), true);
     engine.FinishBackward();
-    engine.Step({}, 1e-3, 1.0, step);
+    engine.Step(1e-3, 1.0, step);
   }
   held.params = engine.memory().params;
   held.master = engine.memory().master;
@@ -138,9 +148,10 @@ TEST_P(PlannedMemory, IsWhatTheEngineHolds) {
   const std::vector<Held> all = MeasureAll(world);
   ASSERT_EQ(all.size(), 4 * Sizes().size());
   std::printf(
-      "%d ranks, bytes of one; state exact, ZeRO-1 gradients with the padding of their buffer\n%-5s %5s %10s %10s %10s"
+      "%d ranks, bytes of one; state exact, ZeRO-1 gradients with the padding of their buffer; m: SGD with momentum, "
+      "s: without\n%-5s %5s %10s %10s %10s"
       " | %10s %10s %6s | %10s %10s %6s\n",
-      world, "model", "stage", "weights", "gradients", "moments", "kept", "planned", "error", "peak", "planned",
+      world, "model", "stage", "weights", "gradients", "optimizer", "kept", "planned", "error", "peak", "planned",
       "error");
   size_t i = 0;
   for (const Size& size : Sizes()) {

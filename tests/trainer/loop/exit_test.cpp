@@ -81,6 +81,37 @@ TEST_F(ExitTest, OtherModelThanTheCheckpoint) {
   Expect(contract::kExitCheckpoint, "Configuration", HasSubstr("layers"), 4);
 }
 
+// Row 52 of the table of other engines' bugs: optimizer state that is missing must not pass for that of a first step.
+TEST_F(ExitTest, OtherOptimizerThanTheCheckpoint_Bug52) {
+  const auto sgd = [](double momentum) -> nlohmann::json {
+    return {{"name", "SGD"}, {"learningRate", 0.1}, {"weightDecay", 0.0}, {"momentum", momentum}, {"nesterov", false}};
+  };
+  const nlohmann::json adamw = job_["training"]["optimizer"];
+  const auto refused = [](const std::string& was, const std::string& is) {
+    return HasSubstr("checkpoint of step 10: it was made with " + was + ", the job trains with " + is + ": ");
+  };
+  job_["training"]["steps"] = 10;
+  RunToEnd(1, 1);
+  job_["training"]["steps"] = 20;
+  job_["training"]["optimizer"] = sgd(0.9);
+  Expect(contract::kExitConfiguration, "Configuration", refused("AdamW", "SGD with momentum"), 2, 2);
+  job_["training"]["optimizer"] = sgd(0);
+  Expect(contract::kExitConfiguration, "Configuration", refused("AdamW", "SGD without momentum"), 3);
+
+  job_["checkpoint"]["path"] = "plain";
+  job_["training"]["steps"] = 10;
+  RunToEnd(2, 1);
+  job_["training"]["steps"] = 20;
+  job_["training"]["optimizer"] = sgd(0.9);
+  Expect(contract::kExitConfiguration, "Configuration", refused("SGD without momentum", "SGD with momentum"), 2);
+  job_["training"]["optimizer"] = adamw;
+  Expect(contract::kExitConfiguration, "Configuration", refused("SGD without momentum", "AdamW"), 3);
+  // Other settings of the same optimizer are a wish, not a mistake.
+  job_["training"]["optimizer"] = sgd(0);
+  job_["training"]["optimizer"]["learningRate"] = 0.05;
+  EXPECT_EQ(RunToEnd(1, 4).StatusFile()["resumedFromStep"], 10);
+}
+
 TEST_F(ExitTest, MissingCheckpointStep) {
   job_["checkpoint"]["resume"] = "Step";
   job_["checkpoint"]["resumeStep"] = 77;

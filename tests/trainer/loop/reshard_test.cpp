@@ -10,13 +10,14 @@
 #include "trainer/loop/restore.h"
 #include "trainer/loop/save.h"
 #include "trainer/loop/setup.h"
+#include "trainer/loop/state.h"
 #include "trainer/loop/train_step.h"
 
 namespace trainyard::loop {
 namespace {
 
-constexpr int kWorlds[] = {1, 2, 3, 4, 8};
 constexpr int64_t kSteps = 3;
+constexpr size_t kParameters = 20;  // two blocks of nine, embedding and final norm
 
 using Tensors = std::map<std::string, std::string>;  // name -> bytes
 
@@ -98,55 +99,85 @@ class ReshardTest : public JobTest {
     return tensors;
   }
 
+  // Trains and saves at each of `worlds`, loads at each other and saves again. `tensors`: how many of each parameter.
+  void ExpectByteEqualForAllPairs(const std::vector<int>& worlds, size_t tensors) {
+    std::map<int, Tensors> saved;
+    for (const int world : worlds) {
+      job_["checkpoint"]["path"] = "w" + std::to_string(world);
+      const std::string failure = OnRanks(world, [](Session& s) -> Outcome<void> {
+        if (auto restored = Restore(s); !restored) return restored;
+        observe::PhaseClock clock(std::chrono::steady_clock::now());
+        for (int64_t step = 1; step <= kSteps; ++step) {
+          if (auto done = TrainStep(s, step, clock); !done) return Fails(done.error());
+        }
+        return Save(s);
+      });
+      ASSERT_EQ(failure, "") << world;
+      saved[world] = ReadAll("w" + std::to_string(world));
+      ASSERT_EQ(saved[world].size(), saved[1].size());
+      for (const auto& [name, bytes] : saved[world]) {
+        ASSERT_NE(bytes.find_first_not_of('\0'), std::string::npos) << name << " is all zeros: nothing is shown";
+      }
+    }
+    ASSERT_EQ(saved[1].size(), tensors * kParameters);
+    for (const int from : worlds) {
+      for (const int to : worlds) {
+        for (const std::string strategy : {"FSDP", "DDP"}) {
+          SCOPED_TRACE("from " + std::to_string(from) + " to " + std::to_string(to) + " ranks, " + strategy);
+          job_["parallelism"]["strategy"] = strategy;
+          job_["checkpoint"]["path"] = "w" + std::to_string(from);
+          const std::string copy = "w" + std::to_string(from) + "-" + std::to_string(to) + strategy;
+          const std::string failure = OnRanks(to, [&](Session& s) -> Outcome<void> {
+            if (auto restored = Restore(s); !restored) return restored;
+            if (s.progress.step != kSteps) return Fails(contract::kExitInternal, "resumed from another step");
+            s.job.checkpoint->directory.path = copy;
+            s.progress.saved_step.reset();
+            if (s.env.rank == 0) {
+              const auto taken = checkpoint::TakeOver(s.CheckpointRoot(), {s.env.uid, s.env.attempt, s.env.round});
+              if (!taken) return Fails(contract::kExitInternal, taken.error().message);
+            }
+            s.world->Barrier();
+            return Save(s);
+          });
+          ASSERT_EQ(failure, "");
+          const Tensors again = ReadAll(copy);
+          ASSERT_EQ(again.size(), saved[from].size());
+          for (const auto& [name, bytes] : saved[from]) EXPECT_TRUE(again.at(name) == bytes) << name;
+        }
+      }
+    }
+  }
+
   int attempt_ = 0;
 };
 
-TEST_F(ReshardTest, EveryTensorIsByteEqualForAllPairs) {
-  std::map<int, Tensors> saved;
-  for (const int world : kWorlds) {
-    job_["checkpoint"]["path"] = "w" + std::to_string(world);
-    const std::string failure = OnRanks(world, [](Session& s) -> Outcome<void> {
-      if (auto restored = Restore(s); !restored) return restored;
-      observe::PhaseClock clock(std::chrono::steady_clock::now());
-      for (int64_t step = 1; step <= kSteps; ++step) {
-        if (auto done = TrainStep(s, step, clock); !done) return Fails(done.error());
-      }
-      return Save(s);
+TEST_F(ReshardTest, EveryTensorIsByteEqualForAllPairs) { ExpectByteEqualForAllPairs({1, 2, 3, 4, 8}, 3); }
+
+TEST_F(ReshardTest, SoIsTheStateOfOtherOptimizers) {
+  job_["training"]["optimizer"] = {
+      {"name", "SGD"}, {"learningRate", 0.1}, {"weightDecay", 0.001}, {"momentum", 0.9}, {"nesterov", true}};
+  ExpectByteEqualForAllPairs({1, 3, 4}, 2);
+  std::filesystem::remove_all(dir_ / "volumes/checkpoints");
+  job_["training"]["optimizer"]["momentum"] = 0;
+  job_["training"]["optimizer"]["nesterov"] = false;
+  ExpectByteEqualForAllPairs({1, 3}, 1);
+}
+
+// Checkpoints of before there was another optimizer do not say which one made them.
+TEST_F(ReshardTest, AStateThatNamesNoOptimizerIsOfAdamW) {
+  const auto parse = [this] {
+    return OnRanks(1, [](Session& s) -> Outcome<void> {
+      auto state = nlohmann::json::parse(TrainStateJson(s));
+      state.erase("optimizer");
+      auto parsed = ParseTrainState(s, state);
+      if (!parsed) return Fails(parsed.error());
+      return {};
     });
-    ASSERT_EQ(failure, "") << world;
-    saved[world] = ReadAll("w" + std::to_string(world));
-    ASSERT_EQ(saved[world].size(), saved[1].size());
-    for (const auto& [name, bytes] : saved[world]) {
-      ASSERT_NE(bytes.find_first_not_of('\0'), std::string::npos) << name << " is all zeros: nothing is shown";
-    }
-  }
-  ASSERT_GT(saved[1].size(), 3 * 18u);
-  for (const int from : kWorlds) {
-    for (const int to : kWorlds) {
-      for (const std::string strategy : {"FSDP", "DDP"}) {
-        SCOPED_TRACE("from " + std::to_string(from) + " to " + std::to_string(to) + " ranks, " + strategy);
-        job_["parallelism"]["strategy"] = strategy;
-        job_["checkpoint"]["path"] = "w" + std::to_string(from);
-        const std::string copy = "w" + std::to_string(from) + "-" + std::to_string(to) + strategy;
-        const std::string failure = OnRanks(to, [&](Session& s) -> Outcome<void> {
-          if (auto restored = Restore(s); !restored) return restored;
-          if (s.progress.step != kSteps) return Fails(contract::kExitInternal, "resumed from another step");
-          s.job.checkpoint->directory.path = copy;
-          s.progress.saved_step.reset();
-          if (s.env.rank == 0) {
-            const auto taken = checkpoint::TakeOver(s.CheckpointRoot(), {s.env.uid, s.env.attempt, s.env.round});
-            if (!taken) return Fails(contract::kExitInternal, taken.error().message);
-          }
-          s.world->Barrier();
-          return Save(s);
-        });
-        ASSERT_EQ(failure, "");
-        const Tensors again = ReadAll(copy);
-        ASSERT_EQ(again.size(), saved[from].size());
-        for (const auto& [name, bytes] : saved[from]) EXPECT_TRUE(again.at(name) == bytes) << name;
-      }
-    }
-  }
+  };
+  EXPECT_EQ(parse(), "");
+  job_["training"]["optimizer"] = {
+      {"name", "SGD"}, {"learningRate", 0.1}, {"weightDecay", 0.0}, {"momentum", 0.0}, {"nesterov", false}};
+  EXPECT_THAT(parse(), ::testing::StartsWith("it was made with AdamW, the job trains with SGD without momentum: "));
 }
 
 }  // namespace

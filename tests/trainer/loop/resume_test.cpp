@@ -49,6 +49,64 @@ TEST_F(ResumeTest, StoppedAndContinuedEqualsUndisturbed) {
   }
 }
 
+// Every optimizer and schedule, stopped in warm-up, at its peak or in its decay: the same losses, learning rates and
+// gradient norms as without the stop, step by step. Row 51 of the table of other engines' bugs: neither schedule nor
+// weight decay is stale after a resume.
+TEST_F(ResumeTest, EveryOptimizerAndScheduleGoesOnAsIfNothingHadHappened_Bug51) {
+  using nlohmann::json;
+  const json adamw = job_["training"]["optimizer"];
+  const auto sgd = [](double momentum, bool nesterov) -> json {
+    return {
+        {"name", "SGD"}, {"learningRate", 0.1}, {"weightDecay", 0.001}, {"momentum", momentum}, {"nesterov", nesterov}};
+  };
+  const auto schedule = [](const char* type) -> json {
+    return {{"type", type}, {"warmupSteps", 8}, {"minLearningRateRatio", 0.1}};
+  };
+  json stable = schedule("WarmupStableDecay");
+  stable["decaySteps"] = 20;
+  stable["decayShape"] = "Sqrt";
+  struct Case {
+    const char* name;
+    json optimizer, schedule;
+    int64_t stop_after;
+  };
+  const Case cases[] = {{"sgd-constant-warm-up", sgd(0, false), schedule("Constant"), 3},
+                        {"adamw-linear", adamw, schedule("Linear"), 15},
+                        {"sgd-stable-decay", sgd(0.9, true), stable, 22}};
+  job_["training"]["steps"] = 40;
+  job_["training"]["evaluation"]["everySteps"] = 0;
+  json checkpoint = job_["checkpoint"];
+  checkpoint["keepLast"] = 0;  // all
+  const auto figures = [](const std::vector<json>& steps) {
+    std::map<int64_t, std::vector<double>> all;
+    for (const json& s : steps) all[s["step"]] = {s["loss"], s["learningRate"], s["gradientNorm"]};
+    return all;
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.name);
+    job_["training"]["optimizer"] = c.optimizer;
+    job_["training"]["schedule"] = c.schedule;
+    job_["job"]["uid"] = "uid-1";
+    job_["checkpoint"] = checkpoint;
+    job_["checkpoint"]["path"] = c.name;
+    job_["checkpoint"]["everySteps"] = c.stop_after;
+    const Attempt undisturbed = RunToEnd(2, 1);
+    auto reference = figures(undisturbed.Steps());
+    ASSERT_EQ(reference.size(), 40u);
+    EXPECT_LT(reference.at(40)[0], reference.at(1)[0]) << "it learns";
+
+    // Another job goes on from the checkpoint in the middle.
+    job_["job"]["uid"] = "uid-2";
+    job_["checkpoint"]["resume"] = "Step";
+    job_["checkpoint"]["resumeStep"] = c.stop_after;
+    const Attempt resumed = RunToEnd(2, 1);
+    EXPECT_EQ(resumed.StatusFile()["resumedFromStep"], c.stop_after);
+    reference.erase(reference.begin(), reference.upper_bound(c.stop_after));
+    EXPECT_EQ(figures(resumed.Steps()), reference);
+    EXPECT_EQ(resumed.StatusFile()["parameterHash"], undisturbed.StatusFile()["parameterHash"]);
+  }
+}
+
 TEST_F(ResumeTest, RestartInPlaceEqualsUndisturbed) {
   job_["training"]["steps"] = 100;
   job_["checkpoint"]["everySteps"] = 30;

@@ -1,0 +1,60 @@
+#include "trainer/loop/optimizer.h"
+
+#include "trainer/optim/schedule.h"
+
+namespace trainyard::loop {
+namespace {
+
+using optim::Schedule;
+
+Schedule::Type TypeOf(config::ScheduleType type) {
+  switch (type) {
+    case config::ScheduleType::kCosine:
+      return Schedule::Type::kCosine;
+    case config::ScheduleType::kLinear:
+      return Schedule::Type::kLinear;
+    case config::ScheduleType::kConstant:
+      return Schedule::Type::kConstant;
+    case config::ScheduleType::kWarmupStableDecay:
+      return Schedule::Type::kWarmupStableDecay;
+  }
+  return Schedule::Type::kCosine;
+}
+
+Schedule::Shape ShapeOf(config::DecayShape shape) {
+  switch (shape) {
+    case config::DecayShape::kLinear:
+      return Schedule::Shape::kLinear;
+    case config::DecayShape::kCosine:
+      return Schedule::Shape::kCosine;
+    case config::DecayShape::kSqrt:
+      return Schedule::Shape::kSqrt;
+  }
+  return Schedule::Shape::kLinear;
+}
+
+}  // namespace
+
+optim::Options OptimizerOf(const config::Optimizer& o) {
+  if (o.kind == config::OptimizerKind::kSgd) return optim::SgdOptions{o.momentum, o.nesterov, o.weight_decay};
+  return optim::AdamWOptions{o.beta1, o.beta2, o.epsilon, o.weight_decay};
+}
+
+double PlannedRate(const config::Training& training, int64_t step) {
+  const config::Schedule& s = training.schedule;
+  return optim::LearningRate({.type = TypeOf(s.type),
+                              .peak = training.optimizer.learning_rate,
+                              .warmup_steps = s.warmup_steps,
+                              .total_steps = training.steps,
+                              .min_ratio = s.min_learning_rate_ratio,
+                              .decay_steps = s.decay_steps,
+                              .shape = ShapeOf(s.decay_shape)},
+                             step);
+}
+
+std::string StateKind(const config::Optimizer& o) {
+  if (o.kind == config::OptimizerKind::kAdamW) return "AdamW";
+  return o.momentum > 0 ? "SGD with momentum" : "SGD without momentum";
+}
+
+}  // namespace trainyard::loop
