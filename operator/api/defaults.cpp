@@ -1,5 +1,7 @@
 #include "operator/api/defaults.h"
 
+#include <algorithm>
+
 namespace trainyard::api {
 namespace {
 
@@ -22,6 +24,13 @@ void ApplyDefaults(TrainingJob& job) {
   if (job.meta.ns.empty()) job.meta.ns = "default";
   if (job.spec.model.architecture) ApplyDefaults(*job.spec.model.architecture, job.spec);
   if (job.spec.checkpoint && job.spec.checkpoint->path.empty()) job.spec.checkpoint->path = job.meta.name;
+}
+
+int64_t DecaySteps(const Training& training) {
+  const Schedule& schedule = training.schedule;
+  if (schedule.decay_steps > 0) return schedule.decay_steps;
+  const int64_t tenth = training.steps / 10 + (training.steps % 10 != 0);
+  return std::clamp<int64_t>(training.steps - schedule.warmup_steps, 0, tenth);
 }
 
 }  // namespace trainyard::api

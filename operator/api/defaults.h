@@ -11,4 +11,8 @@ namespace trainyard::api {
 // Idempotent; touches no field that is set; safe on input that Validate would refuse.
 void ApplyDefaults(TrainingJob& job);
 
+// Steps of the decay at the end of WarmupStableDecay: decaySteps, or where that is 0 a tenth of steps, rounded up, but
+// no more than the warm-up leaves.
+int64_t DecaySteps(const Training& training);
+
 }  // namespace trainyard::api

@@ -52,6 +52,8 @@ void Fields(A& a, V& v) {
   a("betas", v.betas);
   a("epsilon", v.epsilon);
   a("weightDecay", v.weight_decay);
+  a("momentum", v.momentum);
+  a("nesterov", v.nesterov);
 }
 
 template <typename A, Of<Schedule> V>
@@ -59,6 +61,8 @@ void Fields(A& a, V& v) {
   a("type", v.type);
   a("warmupSteps", v.warmup_steps);
   a("minLearningRateRatio", v.min_learning_rate_ratio);
+  a("decaySteps", v.decay_steps);
+  a("decayShape", v.decay_shape);
 }
 
 template <typename A, Of<Evaluation> V>

@@ -29,7 +29,11 @@ TRAINYARD_ENUM_NAMES(DataFormat, 2, {DataFormat::kText, "Text"}, {DataFormat::kT
 TRAINYARD_ENUM_NAMES(DeviceKind, 3, {DeviceKind::kAuto, "Auto"}, {DeviceKind::kCpu, "CPU"},
                      {DeviceKind::kCuda, "CUDA"});
 TRAINYARD_ENUM_NAMES(Precision, 2, {Precision::kBf16, "BF16"}, {Precision::kFp32, "FP32"});
-TRAINYARD_ENUM_NAMES(ScheduleType, 2, {ScheduleType::kCosine, "Cosine"}, {ScheduleType::kConstant, "Constant"});
+TRAINYARD_ENUM_NAMES(OptimizerKind, 2, {OptimizerKind::kAdamW, "AdamW"}, {OptimizerKind::kSgd, "SGD"});
+TRAINYARD_ENUM_NAMES(ScheduleType, 4, {ScheduleType::kCosine, "Cosine"}, {ScheduleType::kLinear, "Linear"},
+                     {ScheduleType::kConstant, "Constant"}, {ScheduleType::kWarmupStableDecay, "WarmupStableDecay"});
+TRAINYARD_ENUM_NAMES(DecayShape, 3, {DecayShape::kLinear, "Linear"}, {DecayShape::kCosine, "Cosine"},
+                     {DecayShape::kSqrt, "Sqrt"});
 TRAINYARD_ENUM_NAMES(Strategy, 5, {Strategy::kAuto, "Auto"}, {Strategy::kDdp, "DDP"}, {Strategy::kZero1, "ZeRO1"},
                      {Strategy::kZero2, "ZeRO2"}, {Strategy::kFsdp, "FSDP"});
 TRAINYARD_ENUM_NAMES(NvLink, 3, {NvLink::kRequired, "Required"}, {NvLink::kPreferred, "Preferred"},

@@ -1,6 +1,6 @@
 // The TrainingJob (trainyard.dev/v1alpha1): what the user asks for and what the operator answers. Field names, nesting
 // and defaults equal crds/trainingjobs.yaml; a test holds the two equal. The minimal manifest means the defaults
-// written here. Thread-safety: plain values.
+// written here and in training.h. Thread-safety: plain values.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "operator/api/pod_template.h"
+#include "operator/api/training.h"
 #include "operator/base/clock.h"
 
 namespace trainyard::api {
@@ -30,9 +31,6 @@ inline constexpr int kMaxNameLength = 45;
 
 enum class Family { kLlama };
 enum class DataFormat { kText, kTokens };
-enum class DeviceKind { kAuto, kCpu, kCuda };
-enum class Precision { kBf16, kFp32 };
-enum class ScheduleType { kCosine, kConstant };
 enum class Strategy { kAuto, kDdp, kZero1, kZero2, kFsdp };
 enum class NvLink { kRequired, kPreferred, kAny };
 enum class TopologyMode { kRequired, kPreferred };
@@ -65,39 +63,6 @@ struct Data {
   DataFormat format = DataFormat::kText;
   std::vector<DataFile> train;
   std::vector<DataFile> validation;
-};
-
-struct Optimizer {
-  std::string name = "AdamW";
-  double learning_rate = 3e-4;
-  std::vector<double> betas = {0.9, 0.95};
-  double epsilon = 1e-8;
-  double weight_decay = 0.1;
-};
-
-struct Schedule {
-  ScheduleType type = ScheduleType::kCosine;
-  int64_t warmup_steps = 0;
-  double min_learning_rate_ratio = 0.1;
-};
-
-struct Evaluation {
-  int64_t every_steps = 0;  // 0: at the start and the end only
-  int64_t batches = 50;     // micro-batches of validation data per evaluation
-};
-
-struct Training {
-  DeviceKind device = DeviceKind::kAuto;
-  int64_t sequence_length = 4096;
-  int64_t global_batch_size = 512;  // sequences per optimizer step, the same at every GPU count
-  int64_t micro_batch_size = 0;     // 0: chosen by the plan
-  int64_t steps = 1000;
-  Precision precision = Precision::kBf16;
-  Optimizer optimizer;
-  Schedule schedule;
-  double gradient_clip_norm = 1.0;  // 0: no clipping
-  Evaluation evaluation;
-  int64_t seed = 1234;
 };
 
 struct Parallelism {

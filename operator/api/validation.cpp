@@ -5,14 +5,13 @@
 #include "operator/api/checks.h"
 #include "operator/api/names.h"
 #include "operator/api/validation_pod.h"
+#include "operator/api/validation_training.h"
 #include "operator/base/quantity.h"
 
 namespace trainyard::api {
 namespace {
 
 // Limits equal those of crds/trainingjobs.yaml; a test holds each of them against this file.
-constexpr int64_t kMaxSteps = 1'000'000'000;
-constexpr int64_t kMaxSequence = 16'777'216;
 constexpr int64_t kMaxGpus = 65'536;
 constexpr int64_t kMaxParameters = 1'000'000'000'000'000;
 
@@ -72,40 +71,6 @@ void CheckModel(Checks& c, const Spec& spec) {
     c.Report("spec.model", "give parameters (such as 7B) or architecture");
   }
   if (model.architecture) CheckArchitecture(c, *model.architecture, spec);
-}
-
-void CheckTraining(Checks& c, const Training& t) {
-  const std::string p = "spec.training.";
-  c.Range(p + "sequenceLength", t.sequence_length, 1, kMaxSequence);
-  c.Range(p + "globalBatchSize", t.global_batch_size, 1, 16'777'216);
-  c.Range(p + "microBatchSize", t.micro_batch_size, 0, 65'536);
-  if (t.micro_batch_size > t.global_batch_size && t.global_batch_size > 0) {
-    c.Report(p + "microBatchSize", std::to_string(t.micro_batch_size) + " is more than globalBatchSize " +
-                                       std::to_string(t.global_batch_size));
-  }
-  c.Range(p + "steps", t.steps, 1, kMaxSteps);
-  if (t.optimizer.name != "AdamW")
-    c.Report(p + "optimizer.name", Quoted(t.optimizer.name) + " is not known; use AdamW");
-  c.Range(p + "optimizer.learningRate", t.optimizer.learning_rate, 0, 10, true);
-  if (t.optimizer.betas.size() != 2) {
-    c.Report(p + "optimizer.betas", "must have 2 numbers, has " + std::to_string(t.optimizer.betas.size()));
-  }
-  for (size_t i = 0; i < std::min<size_t>(t.optimizer.betas.size(), 2); ++i) {
-    c.Range(At(p + "optimizer.betas", i), t.optimizer.betas[i], 0, 1);
-    if (t.optimizer.betas[i] == 1) c.Report(At(p + "optimizer.betas", i), "1.0 must be less than 1.0");
-  }
-  c.Range(p + "optimizer.epsilon", t.optimizer.epsilon, 0, 1, true);
-  c.Range(p + "optimizer.weightDecay", t.optimizer.weight_decay, 0, 10);
-  c.Range(p + "schedule.warmupSteps", t.schedule.warmup_steps, 0, kMaxSteps);
-  if (t.schedule.warmup_steps > t.steps && t.steps > 0) {
-    c.Report(p + "schedule.warmupSteps",
-             std::to_string(t.schedule.warmup_steps) + " is more than steps " + std::to_string(t.steps));
-  }
-  c.Range(p + "schedule.minLearningRateRatio", t.schedule.min_learning_rate_ratio, 0, 1);
-  c.Range(p + "gradientClipNorm", t.gradient_clip_norm, 0, 1e6);
-  c.Range(p + "evaluation.everySteps", t.evaluation.every_steps, 0, kMaxSteps);
-  c.Range(p + "evaluation.batches", t.evaluation.batches, 1, 1'000'000);
-  if (t.seed < 0) c.Report(p + "seed", std::to_string(t.seed) + " is less than 0");
 }
 
 void CheckBudget(Checks& c, const Budget& b) {

@@ -19,6 +19,7 @@ constexpr Immutable kImmutable[] = {
     {"/training/sequenceLength", "the sample order follows from it"},
     {"/training/globalBatchSize", "it stays the same at every GPU count"},
     {"/training/precision", "it is part of the result"},
+    {"/training/optimizer/name", "checkpoints hold its state"},
     {"/training/seed", "the sample order follows from it"},
     {"/checkpoint/path", "the job's checkpoints are there"},
     {"/checkpoint/volume", "the job's checkpoints are there"},
@@ -58,6 +59,13 @@ std::vector<std::string> ValidateUpdate(const TrainingJob& old_job, const Traini
     if (Part(old_spec, field.pointer) == Part(new_spec, field.pointer)) continue;
     c.Report(Path(field.pointer),
              "cannot change once the job exists (" + std::string(field.why) + "); create a new job instead");
+  }
+  const Optimizer& was = before.spec.training.optimizer;
+  const Optimizer& is = after.spec.training.optimizer;
+  if (was.name == is.name && (was.momentum > 0) != (is.momentum > 0)) {
+    c.Report("spec.training.optimizer.momentum",
+             "cannot change from or to 0 once the job exists (checkpoints hold its state, or none); create a new job "
+             "instead");
   }
   return c.Take();
 }

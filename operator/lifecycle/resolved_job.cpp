@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "operator/api/defaults.h"
 #include "operator/api/names.h"
 #include "operator/sizing/gpu_catalogue.h"
 #include "trainer/contract/contract.h"
@@ -35,6 +36,31 @@ json ModelPart(const api::Architecture& a) {
           {"normEpsilon", 1e-5}};
 }
 
+// Keys that an optimizer or a schedule does not read are left out: to a trainer of before they existed, every other job
+// reads as it always did.
+json OptimizerPart(const api::Optimizer& o) {
+  json out = {{"name", Name(o.name)}, {"learningRate", o.learning_rate}, {"weightDecay", o.weight_decay}};
+  if (o.name == api::OptimizerKind::kAdamW) {
+    out["betas"] = o.betas;
+    out["epsilon"] = o.epsilon;
+  } else {
+    out["momentum"] = o.momentum;
+    out["nesterov"] = o.nesterov;
+  }
+  return out;
+}
+
+json SchedulePart(const api::Training& t) {
+  const api::Schedule& s = t.schedule;
+  json out = {
+      {"type", Name(s.type)}, {"warmupSteps", s.warmup_steps}, {"minLearningRateRatio", s.min_learning_rate_ratio}};
+  if (s.type == api::ScheduleType::kWarmupStableDecay) {
+    out["decaySteps"] = api::DecaySteps(t);
+    out["decayShape"] = Name(s.decay_shape);
+  }
+  return out;
+}
+
 json TrainingPart(const api::Training& t, api::DeviceKind device, int64_t micro_batch) {
   return {{"device", Name(device)},
           {"sequenceLength", t.sequence_length},
@@ -42,16 +68,8 @@ json TrainingPart(const api::Training& t, api::DeviceKind device, int64_t micro_
           {"microBatchSize", micro_batch},
           {"steps", t.steps},
           {"precision", Name(t.precision)},
-          {"optimizer",
-           {{"name", t.optimizer.name},
-            {"learningRate", t.optimizer.learning_rate},
-            {"betas", t.optimizer.betas},
-            {"epsilon", t.optimizer.epsilon},
-            {"weightDecay", t.optimizer.weight_decay}}},
-          {"schedule",
-           {{"type", Name(t.schedule.type)},
-            {"warmupSteps", t.schedule.warmup_steps},
-            {"minLearningRateRatio", t.schedule.min_learning_rate_ratio}}},
+          {"optimizer", OptimizerPart(t.optimizer)},
+          {"schedule", SchedulePart(t)},
           {"gradientClipNorm", t.gradient_clip_norm},
           {"evaluation", {{"everySteps", t.evaluation.every_steps}, {"batches", t.evaluation.batches}}},
           {"seed", t.seed}};

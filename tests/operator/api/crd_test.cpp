@@ -186,7 +186,10 @@ TEST(Crd, HasTheEnumValuesOfTheApi) {
   EXPECT_EQ(at("/properties/spec/properties/data/properties/format"), Names<DataFormat>());
   EXPECT_EQ(at("/properties/spec/properties/training/properties/device"), Names<DeviceKind>());
   EXPECT_EQ(at("/properties/spec/properties/training/properties/precision"), Names<Precision>());
-  EXPECT_EQ(at("/properties/spec/properties/training/properties/schedule/properties/type"), Names<ScheduleType>());
+  const std::string schedule = "/properties/spec/properties/training/properties/schedule/properties/";
+  EXPECT_EQ(at((schedule + "type").c_str()), Names<ScheduleType>());
+  EXPECT_EQ(at((schedule + "decayShape").c_str()), Names<DecayShape>());
+  EXPECT_EQ(at("/properties/spec/properties/training/properties/optimizer/properties/name"), Names<OptimizerKind>());
   EXPECT_EQ(at("/properties/spec/properties/parallelism/properties/strategy"), Names<Strategy>());
   EXPECT_EQ(at("/properties/spec/properties/gpus/properties/nvlink"), Names<NvLink>());
   EXPECT_EQ(at("/properties/spec/properties/gpus/properties/topology/properties/mode"), Names<TopologyMode>());

@@ -74,7 +74,26 @@ TEST(Validate, NamesEachProblemWithItsPath) {
        "spec.training.microBatchSize: 600 is more than globalBatchSize 512"},
       {[](auto& j) { j.spec.training.schedule.warmup_steps = 2000; },
        "spec.training.schedule.warmupSteps: 2000 is more than steps 1000"},
-      {[](auto& j) { j.spec.training.optimizer.name = "SGD"; }, "spec.training.optimizer.name: 'SGD' is not known"},
+      {[](auto& j) { j.spec.training.optimizer.momentum = 0.9; },
+       "spec.training.optimizer.momentum: has no meaning with AdamW; leave it out"},
+      {[](auto& j) { j.spec.training.optimizer.momentum = 1.5; },
+       "spec.training.optimizer.momentum: 1.5 is more than 1.0"},
+      {[](auto& j) { j.spec.training.optimizer.nesterov = true; },
+       "spec.training.optimizer.nesterov: has no meaning with AdamW; leave it out"},
+      {[](auto& j) { j.spec.training.optimizer = {.name = OptimizerKind::kSgd, .nesterov = true}; },
+       "spec.training.optimizer.nesterov: needs momentum above 0"},
+      {[](auto& j) { j.spec.training.optimizer = {.name = OptimizerKind::kSgd, .betas = {0.9, 0.999}}; },
+       "spec.training.optimizer.betas: has no meaning with SGD; leave it out"},
+      {[](auto& j) { j.spec.training.optimizer = {.name = OptimizerKind::kSgd, .epsilon = 0.1}; },
+       "spec.training.optimizer.epsilon: has no meaning with SGD; leave it out"},
+      {[](auto& j) { j.spec.training.schedule.decay_steps = 10; },
+       "spec.training.schedule.decaySteps: has no meaning with Cosine; set type to WarmupStableDecay or leave it out"},
+      {[](auto& j) { j.spec.training.schedule.decay_shape = DecayShape::kSqrt; },
+       "spec.training.schedule.decayShape: has no meaning with Cosine"},
+      {[](auto& j) {
+         j.spec.training.schedule = {.type = ScheduleType::kWarmupStableDecay, .warmup_steps = 1000, .decay_steps = 1};
+       },
+       "spec.training.schedule.decaySteps: 1 after warmupSteps 1000 is more than steps 1000"},
       {[](auto& j) { j.spec.training.optimizer.betas = {0.9}; },
        "spec.training.optimizer.betas: must have 2 numbers, has 1"},
       {[](auto& j) { j.spec.training.optimizer.betas = {0.9, 1.0}; },
@@ -153,6 +172,21 @@ TEST(Validate, ReturnsEveryErrorAtOnce) {
   EXPECT_EQ(Validate(job).size(), 4u);
 }
 
+TEST(DecaySteps, AreATenthWhereNoneAreAskedForAndNeverMoreThanWarmUpLeaves) {
+  const auto steps = [](int64_t total, int64_t warmup, int64_t decay) {
+    Training t;
+    t.steps = total;
+    t.schedule = {.type = ScheduleType::kWarmupStableDecay, .warmup_steps = warmup, .decay_steps = decay};
+    return DecaySteps(t);
+  };
+  EXPECT_EQ(steps(1000, 0, 0), 100);
+  EXPECT_EQ(steps(1001, 0, 0), 101) << "rounded up";
+  EXPECT_EQ(steps(1, 0, 0), 1);
+  EXPECT_EQ(steps(1000, 950, 0), 50);
+  EXPECT_EQ(steps(1000, 1000, 0), 0);
+  EXPECT_EQ(steps(1000, 10, 990), 990);
+}
+
 TEST(ValidateUpdate, AllowsWhatAResizeChanges) {
   TrainingJob old_job = SmallJob();
   TrainingJob new_job = old_job;
@@ -181,6 +215,7 @@ TEST(ValidateUpdate, RefusesWhatCheckpointsHangOn) {
       {[](Spec& s) { s.data->train.push_back({"corpus", "more.txt"}); }, "spec.data.train"},
       {[](Spec& s) { s.training.global_batch_size = 8; }, "spec.training.globalBatchSize"},
       {[](Spec& s) { s.training.precision = Precision::kFp32; }, "spec.training.precision"},
+      {[](Spec& s) { s.training.optimizer.name = OptimizerKind::kSgd; }, "spec.training.optimizer.name"},
       {[](Spec& s) { s.training.seed = 1; }, "spec.training.seed"},
       {[](Spec& s) { s.checkpoint->volume = "corpus"; }, "spec.checkpoint.volume"},
       {[](Spec& s) { s.checkpoint->path = "b"; }, "spec.checkpoint.path"},

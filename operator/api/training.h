@@ -1,0 +1,52 @@
+// spec.training of a TrainingJob: batches, precision, optimizer, schedule, evaluation. Thread-safety: plain values.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace trainyard::api {
+
+enum class DeviceKind { kAuto, kCpu, kCuda };
+enum class Precision { kBf16, kFp32 };
+enum class OptimizerKind { kAdamW, kSgd };
+enum class ScheduleType { kCosine, kLinear, kConstant, kWarmupStableDecay };
+enum class DecayShape { kLinear, kCosine, kSqrt };
+
+struct Optimizer {
+  OptimizerKind name = OptimizerKind::kAdamW;
+  double learning_rate = 3e-4;
+  std::vector<double> betas = {0.9, 0.95};  // of AdamW
+  double epsilon = 1e-8;                    // of AdamW
+  double weight_decay = 0.1;
+  double momentum = 0;    // of SGD; 0: none, and no state
+  bool nesterov = false;  // of SGD, with momentum
+};
+
+struct Schedule {
+  ScheduleType type = ScheduleType::kCosine;
+  int64_t warmup_steps = 0;
+  double min_learning_rate_ratio = 0.1;
+  int64_t decay_steps = 0;                       // of WarmupStableDecay; 0: see DecaySteps
+  DecayShape decay_shape = DecayShape::kLinear;  // of WarmupStableDecay
+};
+
+struct Evaluation {
+  int64_t every_steps = 0;  // 0: at the start and the end only
+  int64_t batches = 50;     // micro-batches of validation data per evaluation
+};
+
+struct Training {
+  DeviceKind device = DeviceKind::kAuto;
+  int64_t sequence_length = 4096;
+  int64_t global_batch_size = 512;  // sequences per optimizer step, the same at every GPU count
+  int64_t micro_batch_size = 0;     // 0: chosen by the plan
+  int64_t steps = 1000;
+  Precision precision = Precision::kBf16;
+  Optimizer optimizer;
+  Schedule schedule;
+  double gradient_clip_norm = 1.0;  // 0: no clipping
+  Evaluation evaluation;
+  int64_t seed = 1234;
+};
+
+}  // namespace trainyard::api

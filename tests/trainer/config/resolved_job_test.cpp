@@ -1,0 +1,109 @@
+// What the operator resolves of optimizers and schedules is what the trainer reads, field by field, and jobs that use
+// neither SGD nor a new schedule read as they did before there were any.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "operator/api/defaults.h"
+#include "operator/api/json.h"
+#include "operator/api/validation.h"
+#include "operator/lifecycle/resolved_job.h"
+#include "trainer/config/config.h"
+
+namespace trainyard::config {
+namespace {
+
+using nlohmann::json;
+
+// The resolved job of a small manifest with this `training`.
+json Resolve(const json& training) {
+  const json manifest = {{"apiVersion", "trainyard.dev/v1alpha1"},
+                         {"kind", "TrainingJob"},
+                         {"metadata", {{"name", "tiny"}, {"uid", "u-1"}}},
+                         {"spec",
+                          {{"model", {{"architecture", {{"layers", 2}, {"hiddenSize", 64}, {"attentionHeads", 4}}}}},
+                           {"data", {{"train", {{{"volume", "corpus"}, {"path", "train.txt"}}}}}},
+                           {"training", training},
+                           {"volumes", {{{"name", "corpus"}, {"persistentVolumeClaim", {{"claimName", "corpus"}}}}}}}}};
+  auto job = api::JobFromJson(manifest);
+  EXPECT_TRUE(job) << job.error().message;
+  if (!job) return {};
+  api::ApplyDefaults(*job);
+  EXPECT_THAT(api::Validate(*job), testing::IsEmpty()) << training;
+  api::PlanStatus plan;
+  plan.strategy = "FSDP";
+  plan.micro_batch_size = 1;
+  return lifecycle::ResolvedJob(*job, plan);
+}
+
+Training Read(const json& training) {
+  const auto job = Parse(Resolve(training).dump());
+  EXPECT_TRUE(job.has_value()) << job.error().message;
+  return job ? job->training : Training();
+}
+
+std::vector<std::string> KeysOf(const json& object) {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : object.items()) keys.push_back(key);
+  return keys;
+}
+
+TEST(ResolvedJob, SgdArrives) {
+  const Optimizer o =
+      Read({{"optimizer",
+             {{"name", "SGD"}, {"learningRate", 0.5}, {"weightDecay", 0.01}, {"momentum", 0.875}, {"nesterov", true}}}})
+          .optimizer;
+  EXPECT_EQ(o.kind, OptimizerKind::kSgd);
+  EXPECT_EQ(o.learning_rate, 0.5);
+  EXPECT_EQ(o.weight_decay, 0.01);
+  EXPECT_EQ(o.momentum, 0.875);
+  EXPECT_TRUE(o.nesterov);
+}
+
+TEST(ResolvedJob, AdamWArrives) {
+  const Optimizer o =
+      Read({{"optimizer", {{"betas", {0.5, 0.75}}, {"epsilon", 0.001}, {"weightDecay", 0.25}}}}).optimizer;
+  EXPECT_EQ(o.kind, OptimizerKind::kAdamW);
+  EXPECT_EQ(o.beta1, 0.5);
+  EXPECT_EQ(o.beta2, 0.75);
+  EXPECT_EQ(o.epsilon, 0.001);
+  EXPECT_EQ(o.weight_decay, 0.25);
+}
+
+TEST(ResolvedJob, EverySchedulesFieldsArrive) {
+  const std::pair<const char*, ScheduleType> types[] = {
+      {"Cosine", ScheduleType::kCosine}, {"Linear", ScheduleType::kLinear}, {"Constant", ScheduleType::kConstant}};
+  for (const auto& [name, type] : types) {
+    const Schedule s =
+        Read({{"schedule", {{"type", name}, {"warmupSteps", 7}, {"minLearningRateRatio", 0.5}}}}).schedule;
+    EXPECT_EQ(s.type, type);
+    EXPECT_EQ(s.warmup_steps, 7);
+    EXPECT_EQ(s.min_learning_rate_ratio, 0.5);
+  }
+  const std::pair<const char*, DecayShape> shapes[] = {
+      {"Linear", DecayShape::kLinear}, {"Cosine", DecayShape::kCosine}, {"Sqrt", DecayShape::kSqrt}};
+  for (const auto& [name, shape] : shapes) {
+    const Schedule s =
+        Read({{"steps", 500}, {"schedule", {{"type", "WarmupStableDecay"}, {"warmupSteps", 7}, {"decayShape", name}}}})
+            .schedule;
+    EXPECT_EQ(s.type, ScheduleType::kWarmupStableDecay);
+    EXPECT_EQ(s.decay_steps, 50) << "a tenth of the steps, which the operator works out";
+    EXPECT_EQ(s.decay_shape, shape);
+  }
+}
+
+TEST(ResolvedJob, HasNoNewKeysForWhatTrainersOfBeforeCouldDo) {
+  for (const char* type : {"Cosine", "Constant"}) {
+    const json training = Resolve({{"schedule", {{"type", type}}}})["training"];
+    EXPECT_THAT(KeysOf(training["optimizer"]),
+                testing::UnorderedElementsAre("name", "learningRate", "betas", "epsilon", "weightDecay"));
+    EXPECT_THAT(KeysOf(training["schedule"]),
+                testing::UnorderedElementsAre("type", "warmupSteps", "minLearningRateRatio"));
+  }
+}
+
+}  // namespace
+}  // namespace trainyard::config
