@@ -77,6 +77,7 @@ MemoryInput PreparedInput(const PlanRequest& request, Machine machine) {
   in.flash_attention = request.flash_attention;
   in.recipe = RecipeOf(request.precision);
   in.optimizer = request.optimizer;
+  in.momentum = request.momentum > 0;
   in.adapter = request.adapter;
   in.corrections = Bounded(request.corrections);
   in.engine =

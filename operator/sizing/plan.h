@@ -48,6 +48,7 @@ struct PlanRequest {
   std::vector<Checkpointing> checkpointing = {Checkpointing::kNone, Checkpointing::kFull};
   std::vector<Offload> offloads = {Offload::kNone};
   Optimizer optimizer = Optimizer::kAdamW;
+  double momentum = 0;  // of kSgd; 0: none, and no state
   Adapter adapter;
   bool flash_attention = true;
   int64_t tensor_parallel = 1;    // GPUs that share each matrix product

@@ -158,6 +158,10 @@ PlanRequest RequestOf(const api::TrainingJob& job, ModelShape shape, std::shared
   r.per_node = gpus.per_node;
   r.strategy = job.spec.parallelism.strategy;
   r.precision = training.precision;
+  if (training.optimizer.name == api::OptimizerKind::kSgd) {
+    r.optimizer = Optimizer::kSgd;
+    r.momentum = training.optimizer.momentum;
+  }
   r.sequence_length = training.sequence_length;
   r.micro_batch = training.micro_batch_size;
   r.global_batch = training.global_batch_size;

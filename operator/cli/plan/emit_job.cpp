@@ -24,11 +24,24 @@ using sizing::PlanRequest;
 
 tl::unexpected<Error> Bad(const std::string& what) { return Fail(ErrorCode::kInvalidArgument, "--emit: " + what); }
 
+std::optional<api::OptimizerKind> KindOf(sizing::Optimizer optimizer) {
+  switch (optimizer) {
+    case sizing::Optimizer::kAdamW:
+      return api::OptimizerKind::kAdamW;
+    case sizing::Optimizer::kSgd:
+      return api::OptimizerKind::kSgd;
+    case sizing::Optimizer::kAdamW8bit:
+    case sizing::Optimizer::kAdafactor:
+      return std::nullopt;
+  }
+  return std::nullopt;
+}
+
 // What the API has no field for.
 Status TrainingJobCanSay(const PlanRequest& r, const PlanOption& o) {
   std::string what;
   if (r.adapter.type != sizing::AdapterType::kNone) what = "--adapter " + AdapterName(r.adapter.type);
-  if (r.optimizer != sizing::Optimizer::kAdamW) what = "--optimizer " + OptimizerName(r.optimizer);
+  if (!KindOf(r.optimizer)) what = "--optimizer " + OptimizerName(r.optimizer);
   if (!r.flash_attention) what = "--no-flash-attention";
   if (o.offload != sizing::Offload::kNone) what = "--offload " + OffloadName(o.offload);
   if (!what.empty()) {
@@ -111,6 +124,11 @@ json Planned(const PlanRequest& r, const PlanOption& o, api::TrainingJob job) {
   training.sequence_length = r.sequence_length;
   training.global_batch_size = r.global_batch;
   training.precision = r.precision;
+  api::Optimizer& optimizer = training.optimizer;
+  if (const auto kind = KindOf(r.optimizer); kind && *kind != optimizer.name) {  // settings of the other one go
+    optimizer = {.name = *kind, .learning_rate = optimizer.learning_rate, .weight_decay = optimizer.weight_decay};
+  }
+  optimizer.momentum = r.momentum;
   if (const auto steps = StepsOf(r)) training.steps = *steps;
   if (auto& architecture = job.spec.model.architecture) {
     architecture->max_positions = std::max(architecture->max_positions, r.sequence_length);
@@ -127,6 +145,7 @@ json New(const sizing::Plan& plan, const PlanOption& o, json model) {
                    {"globalBatchSize", r.global_batch},
                    {"microBatchSize", o.micro_batch},
                    {"precision", std::string(api::ToString(r.precision))}};
+  if (r.optimizer == sizing::Optimizer::kSgd) training["optimizer"] = {{"name", "SGD"}, {"momentum", r.momentum}};
   if (const auto steps = StepsOf(r)) training["steps"] = *steps;
   json gpus = {{"count", o.gpus}, {"perNode", o.per_node}, {"products", json::array({o.product})}};
   if (r.goal != api::Goal::kCheapest) gpus["goal"] = std::string(api::ToString(r.goal));

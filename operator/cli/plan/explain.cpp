@@ -76,7 +76,8 @@ std::string OptimizerStates(const PlanRequest& r, const PlanOption& o) {
     case sizing::Optimizer::kAdafactor:
       return "one number per row and per column of each matrix" + spread;
     case sizing::Optimizer::kSgd:
-      return "4 bytes per " + Trained(r) + ", the momentum" + spread;
+      return r.momentum > 0 ? "4 bytes per " + Trained(r) + ", the momentum" + spread
+                            : "none: SGD without momentum keeps nothing";
   }
   return "";
 }

@@ -64,6 +64,7 @@ void AddModelFlags(CLI::App& plan, PlanFlags& flags) {
   group->add_option("--adapter", flags.adapter, "None, LoRA or QLoRA (base in 4 bits)");
   group->add_option("--adapter-rank", flags.adapter_rank, "Rank of the adapter; default 16");
   group->add_option("--optimizer", flags.optimizer, "AdamW, AdamW8bit, Adafactor or SGD");
+  group->add_option("--momentum", flags.momentum, "Momentum of SGD; default 0, which keeps no state");
   group->add_option("--precision", flags.precision, "BF16 or FP32");
   group->add_option("--sequence,--sequence-length", flags.sequence, "Tokens per sequence; default 4096");
   group->add_option("--batch,--global-batch", flags.global_batch, "Sequences per optimizer step; default 512");

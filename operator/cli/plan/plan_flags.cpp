@@ -172,6 +172,19 @@ Status ApplyProducts(const std::vector<std::string>& products, PlanRequest& requ
   return {};
 }
 
+// The momentum of a job's SGD goes with that optimizer.
+Status SetMomentum(const std::string& text, PlanRequest& request) {
+  if (request.optimizer != sizing::Optimizer::kSgd) {
+    request.momentum = 0;
+    return text.empty() ? Status() : Bad("--momentum needs --optimizer SGD");
+  }
+  if (text.empty()) return {};
+  const auto value = NumberIn<double>(text);
+  if (!value || !(*value >= 0 && *value < 1)) return Bad("--momentum", text, "a number from 0 to below 1");
+  request.momentum = *value;
+  return {};
+}
+
 Status ApplyMethod(const PlanFlags& flags, PlanRequest& request) {
   using sizing::AdapterType;
   using sizing::Offload;
@@ -192,6 +205,7 @@ Status ApplyMethod(const PlanFlags& flags, PlanRequest& request) {
                              {"SGD", Optimizer::kSgd}},
                             request.optimizer);
   if (!ok) return ok;
+  if (ok = SetMomentum(flags.momentum, request); !ok) return ok;
   ok = SetChoice<AdapterType>(
       "--adapter", flags.adapter,
       {{"None", AdapterType::kNone}, {"LoRA", AdapterType::kLora}, {"QLoRA", AdapterType::kQLora}},

@@ -26,6 +26,7 @@ struct PlanFlags {
   std::string strategy;
   std::string precision;
   std::string optimizer;
+  std::string momentum;
   std::string adapter;
   std::string adapter_rank;
   std::vector<std::string> offloads;

@@ -66,17 +66,20 @@ ordered_json OptionToJson(const PlanOption& o, bool whole) {
 }
 
 ordered_json RequestToJson(const sizing::PlanRequest& r, const RenderOptions& options) {
-  return {{"sequenceLength", r.sequence_length},
-          {"globalBatchSize", r.global_batch},
-          {"precision", std::string(api::ToString(r.precision))},
-          {"optimizer", OptimizerName(r.optimizer)},
-          {"adapter", AdapterName(r.adapter.type)},
-          {"flashAttention", r.flash_attention},
-          {"tensorParallel", r.tensor_parallel},
-          {"pipelineParallel", r.pipeline_parallel},
-          {"bundledTrainer", r.bundled_trainer},
-          {"goal", std::string(api::ToString(r.goal))},
-          {"currency", options.currency.empty() ? ordered_json(nullptr) : ordered_json(options.currency)}};
+  ordered_json request = {
+      {"sequenceLength", r.sequence_length},
+      {"globalBatchSize", r.global_batch},
+      {"precision", std::string(api::ToString(r.precision))},
+      {"optimizer", OptimizerName(r.optimizer)},
+      {"adapter", AdapterName(r.adapter.type)},
+      {"flashAttention", r.flash_attention},
+      {"tensorParallel", r.tensor_parallel},
+      {"pipelineParallel", r.pipeline_parallel},
+      {"bundledTrainer", r.bundled_trainer},
+      {"goal", std::string(api::ToString(r.goal))},
+      {"currency", options.currency.empty() ? ordered_json(nullptr) : ordered_json(options.currency)}};
+  if (r.optimizer == sizing::Optimizer::kSgd) request["momentum"] = r.momentum;
+  return request;
 }
 
 }  // namespace

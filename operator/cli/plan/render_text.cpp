@@ -52,7 +52,8 @@ std::string Step(const Plan& plan) {
   std::string out = "Per step: " + std::to_string(r.global_batch) + " sequences of " +
                     std::to_string(r.sequence_length) + " tokens, " +
                     (r.micro_batch == 0 ? "micro batch chosen" : "micro batch " + std::to_string(r.micro_batch)) +
-                    ", " + std::string(api::ToString(r.precision)) + ", " + OptimizerName(r.optimizer);
+                    ", " + std::string(api::ToString(r.precision)) + ", " + OptimizerName(r.optimizer) +
+                    (r.momentum > 0 ? " with momentum" : "");
   if (r.adapter.type != sizing::AdapterType::kNone) {
     out += ", " + AdapterName(r.adapter.type) + " of rank " + std::to_string(r.adapter.rank);
   }

@@ -118,6 +118,27 @@ TEST(PlanCommand, JsonHasTheFiguresOfTheReferenceAndExactlyThePromisedKeys) {
   EXPECT_EQ(rounded.at("options")[0].at("cost"), 28560);
 }
 
+TEST(PlanCommand, SizesTheStateOfTheOptimizer) {
+  const std::string base = "--model 7B --product H100-SXM --count 8 --strategy FSDP ";
+  const auto option = [&](const std::string& flags) {
+    return nlohmann::json::parse(Plan(base + flags + " -o json").out).at("options").at(0);
+  };
+  const auto state = [&](const std::string& flags) {
+    return option(flags).at("perGPU").at("optimizer").get<int64_t>();
+  };
+  const int64_t adam = state("");
+  EXPECT_NEAR(static_cast<double>(adam), 7e9, 7e7) << "8 bytes of 7B parameters over 8 GPUs";
+  EXPECT_EQ(state("--optimizer SGD --momentum 0.9"), adam / 2);
+  EXPECT_EQ(state("--optimizer SGD"), 0);
+  EXPECT_EQ(option("").at("checkpointBytes"), 84'000'000'000);
+  EXPECT_EQ(option("--optimizer SGD --momentum 0.9").at("checkpointBytes"), 56'000'000'000);
+  EXPECT_EQ(option("--optimizer SGD").at("checkpointBytes"), 28'000'000'000);
+  EXPECT_THAT(Plan(base + "--optimizer SGD --explain").out, HasSubstr("none: SGD without momentum keeps nothing"));
+  const std::string said = Plan(base + "--optimizer SGD --momentum 0.9 --explain").out;
+  EXPECT_THAT(said, HasSubstr("SGD with momentum"));
+  EXPECT_THAT(said, HasSubstr("4 bytes per parameter, the momentum, cut over 8 GPUs"));
+}
+
 TEST(PlanCommand, YamlSaysTheSameAsJson) {
   const auto json = nlohmann::json::parse(Plan(std::string(kExample) + "-o json").out);
   const auto yaml = api::LoadYaml(Plan(std::string(kExample) + "-o yaml").out, "plan");
@@ -269,6 +290,9 @@ TEST(PlanCommand, BadInputIsOneLine) {
   ExpectBad("--model 7B --strategy ZeRO9", "--strategy: ");
   ExpectBad("--model 7B --precision FP8", "--precision: 'FP8' is not known; give BF16 or FP32");
   ExpectBad("--model 7B --optimizer Lion", "--optimizer: 'Lion' is not known; give AdamW, AdamW8bit, Adafactor or SGD");
+  ExpectBad("--model 7B --momentum 0.9", "--momentum needs --optimizer SGD");
+  ExpectBad("--model 7B --optimizer SGD --momentum 1", "--momentum: '1' is not a number from 0 to below 1");
+  ExpectBad("--model 7B --optimizer SGD --momentum nan", "--momentum: 'nan' is not a number from 0 to below 1");
   ExpectBad("--model 7B --adapter DoRA", "--adapter: 'DoRA' is not known; give None, LoRA or QLoRA");
   ExpectBad("--model 7B --adapter-rank 8", "--adapter-rank needs --adapter LoRA or --adapter QLoRA");
   ExpectBad("--model 7B --adapter LoRA --adapter-rank 0", "--adapter-rank: '0' is not a whole number of at least 1");
@@ -305,6 +329,7 @@ TEST(PlanCommand, AnEmptyValueIsOneLine) {
                            "--count",
                            "--per-node",
                            "--adapter-rank",
+                           "--momentum",
                            "--sequence",
                            "--sequence-length",
                            "--batch",

@@ -152,6 +152,19 @@ TEST(PlanEmit, FlagsWinOverTheFileInWhatIsEmittedToo) {
   EXPECT_EQ(ExpectSamePlanFromFile(job + "--batch 64").spec.training.steps, 1000);
 }
 
+TEST(PlanEmit, TheOptimizerIsSaidWhereAJobCanSayIt) {
+  const std::string model = "--config " + Source("/docs/examples/llama-135m") + " --product L4 --steps 1000 ";
+  const api::TrainingJob sgd = ExpectSamePlanFromFile(model + "--optimizer SGD --momentum 0.9");
+  EXPECT_EQ(sgd.spec.training.optimizer.name, api::OptimizerKind::kSgd);
+  EXPECT_EQ(sgd.spec.training.optimizer.momentum, 0.9);
+  ExpectSamePlanFromFile(model + "--optimizer SGD");
+  // A flag wins over the file, and takes settings of the other optimizer with it.
+  const std::string job = "--job " + Source("/docs/examples/own-program.yaml") + " --product H100-SXM --count 8 ";
+  EXPECT_EQ(ExpectSamePlanFromFile(job + "--optimizer SGD").spec.training.optimizer.name, api::OptimizerKind::kSgd);
+  EXPECT_THAT(Output(model + "--optimizer Adafactor --emit trainingjob", kExitBadInput),
+              HasSubstr("--emit: a TrainingJob has no field for --optimizer Adafactor"));
+}
+
 TEST(PlanEmit, DeepspeedBatchesAgree) {
   const auto config =
       nlohmann::json::parse(Output("--model 7B --product H100-SXM --count 4 --strategy ZeRO2 --emit deepspeed"));

@@ -262,6 +262,26 @@ TEST(PlanJob, TheFastestStopsAtMaxCountOrWhereDoublingPaysNoMore) {
   EXPECT_LE(plan->gpus, 512) << "the global batch has no more sequences";
 }
 
+TEST(PlanJob, SizesTheStateOfTheJobsOptimizer) {
+  api::TrainingJob job = Script("7B", 8);
+  const auto adam = PlanJob(job, H100s(4));
+  ASSERT_TRUE(adam) << adam.error().message;
+  job.spec.training.optimizer = {.name = api::OptimizerKind::kSgd, .momentum = 0.9};
+  const auto momentum = PlanJob(job, H100s(4));
+  ASSERT_TRUE(momentum) << momentum.error().message;
+  job.spec.training.optimizer.momentum = 0;
+  const auto none = PlanJob(job, H100s(4));
+  ASSERT_TRUE(none) << none.error().message;
+  ASSERT_EQ(adam->strategy, momentum->strategy);
+  ASSERT_EQ(adam->strategy, none->strategy);
+  EXPECT_GT(adam->bytes.optimizer, 0);
+  EXPECT_EQ(momentum->bytes.optimizer, adam->bytes.optimizer / 2);
+  EXPECT_EQ(none->bytes.optimizer, 0);
+  EXPECT_EQ(adam->checkpoint_bytes, 84'000'000'000);
+  EXPECT_EQ(momentum->checkpoint_bytes, 56'000'000'000);
+  EXPECT_EQ(none->checkpoint_bytes, 28'000'000'000);
+}
+
 TEST(PlanJob, MeasurementsCorrectTheNextPlan) {
   api::TrainingJob job = Script("7B", 8);
   const auto before = PlanJob(job, H100s(4));
