@@ -88,8 +88,8 @@ void Correct(double& factor, double contained, double measured, double estimated
 
 // What this attempt measured of its own plan, for the next one's.
 void Measure(Context& c, const api::Progress& now) {
-  constexpr int64_t kWarmUp = 10;  // steps that compile, allocate and fill caches
-  if (!c.s.plan || c.s.plan->bytes.optimizer == 0) return;
+  constexpr int64_t kWarmUp = 10;                           // steps that compile, allocate and fill caches
+  if (!c.s.plan || c.s.plan->bytes.gradients == 0) return;  // a plan of before plans had bytes
   const api::PlanStatus& plan = *c.s.plan;
   api::PlanCorrections measured = c.s.measured.value_or(plan.corrections);
   if (now.memory) {

@@ -95,6 +95,18 @@ TEST(Feedback, APlanThatWasRightStaysAsItIs) {
   EXPECT_DOUBLE_EQ(measured.buffers, 1);
 }
 
+TEST(Feedback, LearnsAlsoWhereTheOptimizerKeepsNothing) {
+  Scenario s;
+  s.in.job.spec.training.optimizer = {.name = api::OptimizerKind::kSgd};
+  s.Start();
+  ASSERT_EQ(s.status().plan->bytes.optimizer, 0);
+  s.in.progress = Measured(*s.status().plan, 50, 1.2);
+  s.in.progress_attempt = 1;
+  s.Steps();
+  ASSERT_TRUE(s.status().measured);
+  EXPECT_DOUBLE_EQ(s.status().measured->activations, 1.2);
+}
+
 TEST(Feedback, IsBounded) {
   Scenario s;
   s.Start();
