@@ -82,7 +82,12 @@ apply_crd() {
   local admin=(--kubeconfig "$dir/admin.kubeconfig")
   "$kubectl" "${admin[@]}" apply --server-side -f "$repository/crds/trainingjobs.yaml" >/dev/null ||
     die "the API server refuses crds/trainingjobs.yaml (--no-crd leaves it out)"
-  "$kubectl" "${admin[@]}" wait --for=condition=Established --timeout=90s crd/trainingjobs.trainyard.dev >/dev/null
+  # A moment after it was made its conditions may be null, of which kubectl says that this is no list.
+  local error tries=0
+  until error=$("$kubectl" "${admin[@]}" wait --for=condition=Established --timeout=90s crd/trainingjobs.trainyard.dev 2>&1); do
+    [[ $error == *"accessor error"* ]] && [ $((tries += 1)) -lt 100 ] || die "the CRD is not served: $error"
+    sleep 0.1
+  done
 }
 
 if [ "${TRAINYARD_USE_KUBECONFIG:-}" = 1 ]; then
