@@ -33,11 +33,6 @@ bool MadeRoom(const Context& c) {
   return c.in.job.status.placement && stop && stop->attempt == c.s.attempt && stop->reason == kStopPreempted;
 }
 
-// Every pod of every earlier attempt can do no more harm.
-bool PredecessorsGone(Context& c) {
-  return std::all_of(c.mine.begin(), c.mine.end(), [&c](const auto* pod) { return c.Gone(*pod); });
-}
-
 // What the network between the nodes makes of the gang's pods. Devices of the network only go to pods that have all
 // GPUs of their nodes: others share them with neighbours.
 void SetFabric(Context& c, const Choice& choice, api::PlacementStatus& placed) {
@@ -122,6 +117,11 @@ std::string WhyNot(Context& c, const api::PlanStatus& plan, const placement::Lin
   return placed ? "" : placed.error().message;
 }
 
+bool PredecessorsGone(Context& c, int64_t attempt) {
+  return std::all_of(c.mine.begin(), c.mine.end(),
+                     [&](const api::PodSnapshot* pod) { return pod->attempt >= attempt || c.Gone(*pod); });
+}
+
 bool WouldEverFit(Context& c, const api::PlanStatus& plan) {
   placement::GangRequest request = RequestOf(c.job, plan, c.opt, c.in.now);
   for (const placement::YardNode& node : c.Yard().nodes()) {
@@ -172,7 +172,7 @@ void Claim(Context& c) {
   if (!choice) return Wait(c, line, *turn);
   // Only now, since a list costs a call: one that waits for room looks often.
   if (c.s.attempt > 0 && !c.Fresh()) return;
-  if (!PredecessorsGone(c)) {
+  if (!PredecessorsGone(c, c.s.attempt + 1)) {
     return c.SetPhase(c.s.phase, "waiting for pods of attempt " + std::to_string(c.s.attempt) + " to be gone");
   }
   std::string less;

@@ -141,6 +141,12 @@ void AdvanceGang(Context& c) {
     bool leaving = std::any_of(c.ranks.begin(), c.ranks.end(), [](const auto* p) { return p->deleting; });
     if (leaving) return c.RequeueAt(*c.s.placing_since + c.opt.gang_deadline);
     if (std::string obstacle = Obstacle(c); !obstacle.empty()) return UndoForNodes(c, obstacle);
+    // A node that was lost when this attempt was claimed may be back, and its kubelet still stopping what runs there.
+    if (!PredecessorsGone(c, c.s.attempt)) {
+      c.Requeue(c.opt.placement_retry);
+      return c.SetPhase(api::Phase::kPlacing, "attempt " + std::to_string(c.s.attempt) +
+                                                  ": its pods exist, waiting for those of earlier attempts to be gone");
+    }
     c.s.started = true;
     Ungate(c);
     const std::string all = c.ranks.size() == 1

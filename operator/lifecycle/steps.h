@@ -59,6 +59,8 @@ struct Choice {
 std::optional<Choice> Choose(Context& c, const api::PlanStatus& wanted, const placement::Line& line);
 // The words of why `plan` has no place beside what `line` keeps for others: they cost more than to look.
 std::string WhyNot(Context& c, const api::PlanStatus& plan, const placement::Line& line);
+// Whether every pod of every attempt before this one can do no more harm.
+bool PredecessorsGone(Context& c, int64_t attempt);
 // Whether `plan` would have a place if every job ended. Costs a search and a look at every node.
 bool WouldEverFit(Context& c, const api::PlanStatus& plan);
 void Claim(Context& c);

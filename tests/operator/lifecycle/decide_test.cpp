@@ -100,6 +100,36 @@ TEST(Start, TakesAGangBackThatIsNotScheduledInTime) {
   EXPECT_EQ(s.status().placement->nodes[0].node, "node-1");
 }
 
+// The node of the last attempt was lost when the next one was claimed, and is back before its gates go.
+TEST(Attempts, NoneIsLetGoWhileAPodOfTheLastOneMayRun) {
+  Scenario s(4, 2);
+  s.in.job.spec.gpus.count = 4;
+  s.Start();
+  ASSERT_EQ(s.Phase(), "Running");
+  const std::string lost = s.in.pods[0].node;
+  const auto node = std::find_if(s.in.nodes.begin(), s.in.nodes.end(), [&](const auto& n) { return n.name == lost; });
+  const auto set_ready = [&](bool ready) {
+    node->ready = ready;
+    node->conditions["Ready"] = ready ? "True" : "Unknown";
+    node->ready_transition_time = s.in.now;
+  };
+  set_ready(false);
+  s.in.now += s.options.pod_termination_timeout;
+  s.Steps();
+  std::erase_if(s.in.pods, [&](const auto& pod) { return pod.deleting && pod.node != lost; });
+  s.in.now = *s.status().retry_after;
+  for (int i = 0; i < 10 && !(s.status().attempt == 2 && s.in.pods.size() == 3); ++i) s.Step();
+  ASSERT_EQ(s.status().attempt, 2);
+  ASSERT_FALSE(s.status().started);
+  set_ready(true);
+  s.Steps();
+  EXPECT_FALSE(s.status().started) << "two attempts would run at once";
+  EXPECT_THAT(s.status().reason, HasSubstr("waiting for those of earlier attempts to be gone"));
+  std::erase_if(s.in.pods, [](const auto& pod) { return pod.attempt == 1; });
+  s.Step();
+  EXPECT_TRUE(s.status().started);
+}
+
 TEST(Waiting, SaysAtOnceWhatDoesNotFit) {
   Scenario s;
   api::PodSnapshot foreign;
