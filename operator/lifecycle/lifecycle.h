@@ -93,11 +93,12 @@ struct Options {
   int64_t memory_bytes_per_gpu = 2ll << 30;
   // OMP_NUM_THREADS of each process is its CPU request. A local cluster shares its cores out by itself.
   bool threads_from_request = false;
-  Milliseconds gang_deadline{60'000};            // from claim to all pods existing, and from un-gating to all bound
-  Milliseconds startup_deadline{600'000};        // for containers that wait for an image or a configuration
-  Milliseconds waiting_settle{10'000};           // what un-gated pods wait for is told only after this: most just start
-  Milliseconds naming_settle{30'000};            // one that waits and says nothing is named after this
-  Milliseconds ungate_retry{5'000};              // gates still seen after this are taken off again
+  Milliseconds gang_deadline{60'000};      // from claim to all pods existing, and from un-gating to all bound
+  Milliseconds startup_deadline{600'000};  // for containers that wait for an image or a configuration
+  Milliseconds waiting_settle{10'000};     // what un-gated pods wait for is told only after this: most just start
+  Milliseconds naming_settle{30'000};      // one that waits and says nothing is named after this
+  Milliseconds books_settle{5'000};        // from a claim until what is booked twice counts: a watch may be behind
+  Milliseconds ungate_retry{5'000};        // gates still seen after this are taken off again
   Milliseconds pod_termination_timeout{60'000};  // an unreachable node's pods are gone after this
   Milliseconds echo_settle{8'000};               // a lost peer waits this long for the failure that it echoes:
                                                  // longer than the launcher gives ranks to end by themselves (5 s)

@@ -28,8 +28,7 @@ void CreateMissing(Context& c) {
   c.RequeueAt(*c.s.placing_since + c.opt.gang_deadline);
 }
 
-// Why the gang may not start on the nodes it claimed; empty: it may. Claims of two operators at once (one of them
-// deposed) can overlap: both see it here before either runs.
+// Why the gang may not start on the nodes it claimed; empty: it may.
 std::string Obstacle(Context& c) {
   for (const api::PlacedNode& placed : c.s.placement->nodes) {
     const placement::YardNode* node = c.Yard().Find(placed.node);
@@ -37,10 +36,18 @@ std::string Obstacle(Context& c) {
     if (!node->Eligible()) return "node " + placed.node + ": " + node->ineligible;
     const std::string barred = placement::WhyBarred(*node, c.job.spec.pod_template.nodes);
     if (!barred.empty()) return "node " + placed.node + ": " + barred;
-    if (node->used > node->usable) {
-      return "node " + placed.node + " is booked for " + Plural(node->used, "GPU") + " and has " +
-             std::to_string(node->usable);
-    }
+  }
+  return "";
+}
+
+// A node of the claim of which more is booked than it has; empty: none. Two operators may have claimed it at once; but
+// the books may also still have pods that are gone, which passes.
+std::string Overbooked(Context& c) {
+  for (const api::PlacedNode& placed : c.s.placement->nodes) {
+    const placement::YardNode* node = c.Yard().Find(placed.node);
+    if (node == nullptr || node->used <= node->usable) continue;
+    return "node " + placed.node + " is booked for " + Plural(node->used, "GPU") + " and has " +
+           std::to_string(node->usable);
   }
   return "";
 }
@@ -141,6 +148,11 @@ void AdvanceGang(Context& c) {
     bool leaving = std::any_of(c.ranks.begin(), c.ranks.end(), [](const auto* p) { return p->deleting; });
     if (leaving) return c.RequeueAt(*c.s.placing_since + c.opt.gang_deadline);
     if (std::string obstacle = Obstacle(c); !obstacle.empty()) return UndoForNodes(c, obstacle);
+    if (std::string overbooked = Overbooked(c); !overbooked.empty()) {
+      const TimePoint sure = *c.s.placing_since + c.opt.books_settle;
+      if (c.in.now >= sure) return UndoForNodes(c, overbooked);
+      return c.RequeueAt(sure);
+    }
     // A node that was lost when this attempt was claimed may be back, and its kubelet still stopping what runs there.
     if (!PredecessorsGone(c, c.s.attempt)) {
       c.Requeue(c.opt.placement_retry);

@@ -136,6 +136,28 @@ TEST(Penalties, AreForgottenByAJobThatOnlyWaits) {
   EXPECT_THAT(s.status().excluded_nodes, IsEmpty());
 }
 
+// A watch that is behind still shows pods that are gone; another operator's claim stays.
+TEST(Rivals, WhatIsBookedTwiceCountsOnlyWhenItStays) {
+  for (const bool stays : {false, true}) {
+    SCOPED_TRACE(stays);
+    Scenario s;
+    s.Step();
+    ASSERT_FALSE(s.in.pods.empty());
+    s.in.other_claims.push_back({"rival", 1, s.status().placement->nodes[0].node, 1});
+    const Decision d = s.Step();
+    EXPECT_FALSE(s.status().started);
+    EXPECT_FALSE(s.status().stop);
+    ASSERT_TRUE(d.requeue_after);
+    EXPECT_EQ(s.in.now + *d.requeue_after, *s.status().placing_since + s.options.books_settle);
+    if (!stays) s.in.other_claims.clear();
+    s.in.now += *d.requeue_after;
+    s.Step();
+    EXPECT_EQ(s.status().started, !stays);
+    EXPECT_EQ(s.ConditionReason(kPlaced), stays ? "False/Undone" : "True/Placed");
+    EXPECT_EQ(s.status().undone_generation, 0);
+  }
+}
+
 TEST(Rivals, DoNotTryAgainInStep) {
   std::set<int64_t> waits;
   for (int i = 0; i < 100; ++i) {
