@@ -152,15 +152,17 @@ void Claim(Context& c) {
   c.s.plan = c.plan;
   auto asking = WaitingOf(c.job, c.opt, c.Priority());
   if (!asking) return;
-  const placement::LineEntry* turn = c.Line(&*asking).Find(asking->uid);
+  const placement::Line* asked = &c.Line(&*asking);
+  const placement::LineEntry* turn = asked->Find(asking->uid);
   if (turn != nullptr && turn->never && asking->elastic) {
     if (auto less = LargestPossible(c)) {
       c.s.plan = c.plan = less;
       asking = WaitingOf(c.job, c.opt, c.Priority());
+      asked = &c.Line(&*asking);
+      turn = asked->Find(asking->uid);
     }
   }
-  const placement::Line& line = c.Line(&*asking);
-  turn = line.Find(asking->uid);
+  const placement::Line& line = *asked;
   if (turn == nullptr) return c.Requeue(c.opt.placement_retry);
   std::optional<Choice> choice;
   if (turn->fits) {

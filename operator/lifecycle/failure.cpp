@@ -14,6 +14,8 @@ namespace trainyard::lifecycle {
 namespace {
 
 constexpr std::string_view kAdmissionRejected = "AdmissionRejected";
+constexpr std::string_view kNodeLost = "NodeLost";
+constexpr std::string_view kEvicted = "Evicted";
 
 struct ClassRule {
   std::string_view name;
@@ -23,8 +25,8 @@ struct ClassRule {
 };
 
 constexpr std::array kRules = {
-    ClassRule{"NodeLost", 100, Budget::kInfrastructure, true},
-    ClassRule{"Evicted", 90, Budget::kInfrastructure, true},
+    ClassRule{kNodeLost, 100, Budget::kInfrastructure, true},
+    ClassRule{kEvicted, 90, Budget::kInfrastructure, true},
     ClassRule{kAdmissionRejected, 90, Budget::kFree, true},
     ClassRule{"Preempted", 80, Budget::kFree, false},
     ClassRule{contract::failure_class::kOutOfMemory, 70, Budget::kUser, false},
@@ -126,6 +128,8 @@ void FailJob(Context& c, const std::string& failure_class, const std::string& me
 
 bool RankFailure::RefusedByNode() const { return failure_class == kAdmissionRejected; }
 
+bool RankFailure::WentWithNode() const { return failure_class == kNodeLost || failure_class == kEvicted; }
+
 bool RankFailure::IsEcho() const { return failure_class == contract::failure_class::kCommunication; }
 
 RankFailure MakeFailure(int64_t rank, const std::string& node, const std::string& failure_class, std::string message) {
@@ -204,8 +208,7 @@ void EndAttempt(Context& c, const RankFailure& cause, int64_t failed_ranks) {
   if (cause.blames_node) BlameNode(c, cause.node);
   const TimePoint due = c.in.now + std::chrono::seconds(LostGraceSeconds(c.job)) + c.opt.pod_termination_timeout;
   c.s.stop = api::StopStatus{kStopFailed, c.s.attempt, due};
-  const bool lost = cause.failure_class == "NodeLost" || cause.failure_class == "Evicted";  // not for the job's sake
-  if (!HasRun(c) && !lost) c.s.undone_generation = c.job.meta.generation;
+  if (!HasRun(c) && !cause.WentWithNode()) c.s.undone_generation = c.job.meta.generation;
   c.Condition(kReady, false, cause.failure_class, message);
   std::string paid = "restart at no cost";
   bool user = cause.budget == Budget::kUser;

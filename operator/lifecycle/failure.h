@@ -25,6 +25,7 @@ struct RankFailure {
   int64_t newer_attempt = 0;  // class Fenced: the attempt of this job that owns the checkpoint directory
 
   bool RefusedByNode() const;  // its node did not take it: the gang never came up
+  bool WentWithNode() const;   // its node is lost, or threw it out: that says nothing of the job
   bool IsEcho() const;         // of another rank's failure, unless nothing else failed
 };
 

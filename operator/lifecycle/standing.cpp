@@ -12,7 +12,7 @@
 namespace trainyard::lifecycle {
 namespace {
 
-// After all other stops the job does not come back for its GPUs, or backs off first.
+// Whether others may have its GPUs when it has stopped: it does not come back for them, or backs off first.
 bool LeavesForOthers(const api::StopStatus& stop) { return stop.reason != kStopResize; }
 
 std::optional<Milliseconds> FromSeconds(double seconds) {
@@ -95,10 +95,8 @@ std::optional<placement::RunningGang> RunningOf(const api::TrainingJob& job,
   const std::optional<Milliseconds> left = s.plan ? TimeLeft(job, *s.plan) : std::nullopt;
   if (left) gang.expected_end = std::max(s.progress_time.value_or(gang.placed_at), gang.placed_at) + *left;
   gang.stopping = s.stop && s.stop->attempt == s.attempt && LeavesForOthers(*s.stop);
-  if (gang.stopping) {
-    gang.expected_end = s.stop->due;
-  }
-  // One that stops to be resized or after a failure comes back for its GPUs, and is told then.
+  if (gang.stopping) gang.expected_end = s.stop->due;
+  // One that stops to be resized comes back for its GPUs, and is told then.
   gang.preemptible =
       priority && job.spec.IsOurs() && !job.meta.deletion_time && (!s.stop || s.stop->attempt != s.attempt);
   return gang;

@@ -5,7 +5,7 @@
 #include <tuple>
 #include <utility>
 
-#include "operator/placement/constraints.h"
+#include "operator/placement/line_holders.h"
 #include "operator/placement/line_rules.h"
 #include "operator/placement/reservation.h"
 
@@ -14,8 +14,6 @@ namespace {
 
 // Gangs that turn out not to fit, per forming: those further back wait untried. As Slurm's bf_max_job_test.
 constexpr int kMaxTries = 128;
-// Holders that an entry names.
-constexpr size_t kNamedHolders = 3;
 // A node that is not ready may be back in such a time: a kubelet that restarts, a network that fails for a moment.
 constexpr Milliseconds kMissingNode{120'000};
 
@@ -127,10 +125,10 @@ class Former {
     if (!has_place) {
       never_.push_back(&gang);
       entry.never = true;
-      CountForeign(gang, entry);
+      CountForeign(yard_, gang.request, entry);
       return;
     }
-    NameHolders(gang, entry);
+    NameHolders(yard_, Running(), gang.request, line_, entry);
     line_.heads.push_back(at);
   }
 
@@ -180,6 +178,7 @@ class Former {
     });
     if (refused) return false;
     GangRequest request = Beside(gang, line_.heads);
+    request.released = leftovers_;
     for (const size_t one : line_.heads) {
       const LineEntry& other = line_.entries[one];
       if (other.failed_start) continue;
@@ -218,7 +217,7 @@ class Former {
       for (const RunningGang* victim : preemption->victims) {
         entry.victims.push_back(victim->uid);
         line_.stops[victim->uid] = at;
-        Name(*victim);
+        NameHolder(line_, *victim);
         request.released.insert(victim->uid);
       }
     }
@@ -235,7 +234,7 @@ class Former {
       }
       if (!here || !other->stopping) continue;
       entry.leaving.push_back(other->uid);
-      Name(*other);
+      NameHolder(line_, *other);
     }
     entry.reserved = KeepNow(yard_, request, *placed, leaving);
     entry.placement = *std::move(placed);
@@ -264,54 +263,12 @@ class Former {
     entry.expected_start = reservation->start;
     entry.leaving = std::move(reservation->leaving);
     for (const RunningGang* other : Running()) {
-      if (std::find(entry.leaving.begin(), entry.leaving.end(), other->uid) != entry.leaving.end()) Name(*other);
+      if (std::find(entry.leaving.begin(), entry.leaving.end(), other->uid) != entry.leaving.end())
+        NameHolder(line_, *other);
     }
     entry.reserved = std::move(reservation->reserved);
     entry.placement = std::move(reservation->placement);
     return true;
-  }
-
-  void Name(const RunningGang& gang) {
-    line_.holders[gang.uid] = {gang.name, gang.priority, gang.Gpus(), gang.stopping, gang.expected_end};
-  }
-
-  static bool Wanted(const GangRequest& request, const YardNode& node) {
-    const std::vector<std::string>& products = request.products;
-    const bool product = products.empty() || std::count(products.begin(), products.end(), node.product) > 0;
-    return product && node.Eligible() && Allowed(node, request.constraints);
-  }
-
-  void CountForeign(const WaitingGang& gang, LineEntry& entry) const {
-    for (const YardNode& node : yard_.nodes()) {
-      if (node.used == 0 || !Wanted(gang.request, node)) continue;
-      entry.foreign_gpus += node.used;
-      for (const auto& [job, gpus] : node.used_by_job) entry.foreign_gpus -= gpus;
-    }
-  }
-
-  // Who has the GPUs that the gang could use.
-  void NameHolders(const WaitingGang& gang, LineEntry& entry) {
-    CountForeign(gang, entry);
-    std::vector<std::pair<int64_t, const RunningGang*>> sizes;
-    for (const RunningGang* other : Running()) {
-      int64_t gpus = 0;
-      for (const Booking& booking : other->holds) {
-        const YardNode* node = yard_.Find(booking.node);
-        if (node != nullptr && Wanted(gang.request, *node)) gpus += booking.gpus;
-      }
-      if (gpus > 0) sizes.emplace_back(-gpus, other);
-    }
-    const size_t named = std::min(kNamedHolders, sizes.size());
-    std::partial_sort(sizes.begin(), sizes.begin() + static_cast<std::ptrdiff_t>(named), sizes.end(),
-                      [](const auto& a, const auto& b) {
-                        return std::tuple(a.first, std::string_view(a.second->name)) <
-                               std::tuple(b.first, std::string_view(b.second->name));
-                      });
-    for (size_t i = 0; i < named; ++i) {
-      entry.holders.push_back(sizes[i].second->uid);
-      Name(*sizes[i].second);
-    }
-    entry.more_holders = sizes.size() - named;
   }
 
   const RunningGangs& Running() {
@@ -341,7 +298,8 @@ class Former {
 
 Line FormLine(const Yard& yard, std::vector<const WaitingGang*> waiting, const std::function<RunningGangs()>& running,
               TimePoint now, const Line* previous) {
-  std::sort(waiting.begin(), waiting.end(), [](const WaitingGang* a, const WaitingGang* b) { return Before(*a, *b); });
+  std::sort(waiting.begin(), waiting.end(),
+            [](const WaitingGang* a, const WaitingGang* b) { return TurnOf(*a) < TurnOf(*b); });
   Former former(yard, waiting, running, now, previous);
   for (const WaitingGang* gang : waiting) former.Take(*gang);
   return former.Finish();

@@ -1,17 +1,11 @@
 #include "operator/placement/line_rules.h"
 
 #include <algorithm>
-#include <tuple>
 
 #include "operator/placement/candidates.h"
 #include "operator/placement/constraints.h"
 
 namespace trainyard::placement {
-
-bool Before(const WaitingGang& a, const WaitingGang& b) {
-  return std::tuple(-a.priority, a.since, std::string_view(a.uid)) <
-         std::tuple(-b.priority, b.since, std::string_view(b.uid));
-}
 
 LineEntry& Enter(Line& line, const WaitingGang& gang) {
   LineEntry& entry = line.entries.emplace_back();

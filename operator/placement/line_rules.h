@@ -3,7 +3,10 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
+#include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "operator/placement/line.h"
@@ -14,7 +17,11 @@ namespace trainyard::placement {
 // bf_max_job_part.
 constexpr size_t kMaxHeads = 16;
 
-bool Before(const WaitingGang& a, const WaitingGang& b);
+// Whoever has the smaller one comes first; of a WaitingGang or its LineEntry, and valid as long as that.
+template <typename Gang>
+std::tuple<int64_t, TimePoint, std::string_view> TurnOf(const Gang& gang) {
+  return {-gang.priority, gang.since, gang.uid};
+}
 
 LineEntry& Enter(Line& line, const WaitingGang& gang);
 

@@ -1,9 +1,9 @@
 // What a formed line answers, and how it follows a gang that comes, starts or stops without being formed anew.
 #include <algorithm>
-#include <tuple>
 #include <utility>
 
 #include "operator/placement/line.h"
+#include "operator/placement/line_holders.h"
 #include "operator/placement/line_rules.h"
 #include "operator/placement/reservation.h"
 
@@ -59,10 +59,7 @@ bool Line::EndsBefore(const std::optional<Milliseconds>& estimate, const LineEnt
 
 bool JoinAtEnd(const Yard& yard, Line& line, const WaitingGang& gang) {
   if (gang.not_before > line.formed_at || line.entries.empty() || line.index.contains(gang.uid)) return false;
-  const LineEntry& last = line.entries.back();
-  const bool behind = std::tuple(-last.priority, last.since, std::string_view(last.uid)) <
-                      std::tuple(-gang.priority, gang.since, std::string_view(gang.uid));
-  if (!behind) return false;
+  if (TurnOf(gang) < TurnOf(line.entries.back())) return false;
   const auto head = HeadOf(yard, line, gang.request);
   if (!head) return false;
   if (!Hopeless(yard, line, gang.request) && !Refused(yard, line, gang.request, InTheWay(line, gang))) return false;
@@ -93,7 +90,7 @@ bool StopAsDue(Line& line, const RunningGang& gang) {
     return std::find(nodes.begin(), nodes.end(), booking.node) != nodes.end();
   });
   if (here) entry.leaving.push_back(gang.uid);
-  line.holders[gang.uid] = {gang.name, gang.priority, gang.Gpus(), gang.stopping, gang.expected_end};
+  NameHolder(line, gang);
   if (gang.expected_end && (!line.until || *gang.expected_end < *line.until)) line.until = gang.expected_end;
   line.stops.erase(stop);
   return true;

@@ -1,5 +1,4 @@
 // The verdict on a whole yard against the one on each of its nodes, over random nodes that come, change and go.
-#include <cstdlib>
 #include <iostream>
 #include <map>
 #include <random>
@@ -9,17 +8,11 @@
 
 #include "operator/placement/constraints.h"
 #include "operator/placement/live_yard.h"
+#include "tests/operator/placement/seed.h"
 #include "tests/operator/placement/yard_fixture.h"
 
 namespace trainyard::placement {
 namespace {
-
-uint64_t Seed() {
-  const char* given = std::getenv("TRAINYARD_SEED");
-  const uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device{}();
-  std::cout << "TRAINYARD_SEED=" << seed << std::endl;
-  return seed;
-}
 
 class Dice {
  public:

@@ -1,20 +1,15 @@
 // Random lines: what must hold of each of them, and of a whole run of the queue. The seed is printed; TRAINYARD_SEED
 // repeats it.
-#include <cstdlib>
 #include <random>
 #include <set>
 
 #include <gtest/gtest.h>
 
 #include "tests/operator/placement/line_fixture.h"
+#include "tests/operator/placement/seed.h"
 
 namespace trainyard::placement {
 namespace {
-
-uint64_t Seed() {
-  const char* text = std::getenv("TRAINYARD_SEED");
-  return text != nullptr ? std::strtoull(text, nullptr, 10) : std::random_device{}();
-}
 
 class Random {
  public:
@@ -137,7 +132,6 @@ void CheckLine(const Scene& scene, const Line& line) {
 
 TEST(LineProperty, HoldsOfRandomLines) {
   const uint64_t seed = Seed();
-  std::printf("TRAINYARD_SEED=%llu\n", static_cast<unsigned long long>(seed));
   int preempting = 0, reserving = 0, never = 0;
   for (uint64_t i = 0; i < 1500; ++i) {
     SCOPED_TRACE("seed " + std::to_string(seed + i));
@@ -189,7 +183,6 @@ struct Day {
 
 TEST(LineProperty, NobodyBehindDelaysTheHeadAndNobodyStarves) {
   const uint64_t seed = Seed();
-  std::printf("TRAINYARD_SEED=%llu\n", static_cast<unsigned long long>(seed));
   int64_t backfilled = 0;
   for (uint64_t i = 0; i < 100; ++i) {
     SCOPED_TRACE("seed " + std::to_string(seed + i));

@@ -2,22 +2,17 @@
 #include "operator/placement/live_yard.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <map>
 #include <random>
 #include <string>
 
 #include <gtest/gtest.h>
 
+#include "tests/operator/placement/seed.h"
 #include "tests/operator/placement/yard_fixture.h"
 
 namespace trainyard::placement {
 namespace {
-
-unsigned Seed() {
-  const char* given = std::getenv("TRAINYARD_SEED");
-  return given != nullptr ? static_cast<unsigned>(std::atoi(given)) : std::random_device{}();
-}
 
 std::string Text(const YardNode& node) {
   std::string text = node.name + " " + node.product + " " + node.clique + " used " + std::to_string(node.used) +
@@ -65,9 +60,9 @@ std::string Text(const Yard& yard) {
 }
 
 void EqualsTheBuiltOne(const YardOptions& options) {
-  const unsigned seed = Seed();
+  const uint64_t seed = Seed();
   SCOPED_TRACE("TRAINYARD_SEED=" + std::to_string(seed));
-  std::mt19937 random(seed);
+  std::mt19937 random(static_cast<std::mt19937::result_type>(seed));
   const auto below = [&](int limit) { return static_cast<int>(random() % static_cast<unsigned>(limit)); };
 
   LiveYard live(options);

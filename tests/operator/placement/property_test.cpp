@@ -8,7 +8,6 @@
 // - The ring in rank order crosses borders of each level as rarely as any order of these nodes could.
 // - The order in which nodes and pods were told changes nothing.
 #include <algorithm>
-#include <cstdlib>
 #include <functional>
 #include <iostream>
 #include <random>
@@ -16,17 +15,11 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/operator/placement/seed.h"
 #include "tests/operator/placement/yard_fixture.h"
 
 namespace trainyard::placement {
 namespace {
-
-uint64_t Seed() {
-  const char* given = std::getenv("TRAINYARD_SEED");
-  const uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device{}();
-  std::cout << "TRAINYARD_SEED=" << seed << std::endl;
-  return seed;
-}
 
 constexpr const char* kProducts[] = {"NVIDIA-H100-80GB-HBM3", "NVIDIA-GB200", "NVIDIA-H100-PCIe"};
 constexpr const char* kShort[] = {"H100-SXM", "GB200", "H100-PCIe"};
