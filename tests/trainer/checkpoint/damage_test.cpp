@@ -95,7 +95,7 @@ TEST_F(Damage, AFlippedBitAnywhereIsFoundAndNamed) {
   EXPECT_EQ(FirstProblem(), "");
 }
 
-TEST_F(Damage, NewestValidSkipsTheBadOneAndSaysWhy) {
+TEST_F(Damage, NewestValidSkipsTheBadOneAndSaysWhy_Bug24) {
   fs::remove(newest_ + "/" + ShardPath("optim", 2));
   const Result<CheckpointInfo> info = NewestValid(root_);
   ASSERT_TRUE(info);

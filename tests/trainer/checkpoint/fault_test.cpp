@@ -96,7 +96,7 @@ class EveryCall : public testing::TestWithParam<Fault> {
   int64_t last_call_ = 0;
 };
 
-TEST_P(EveryCall, OfASaveLeavesTheLastCheckpointOrTheNewOne) {
+TEST_P(EveryCall, OfASaveLeavesTheLastCheckpointOrTheNewOne_Bug20_27) {
   const auto save = [](const std::string& root, FileSystem& fs) -> Status {
     if (Result<TakeOverInfo> taken = TakeOver(root, kSecond, fs); !taken) return Fail(taken.error());
     if (Result<CommitInfo> info = SaveSample(root, 200, kSecond, 2, kModel, fs); !info) return Fail(info.error());
@@ -155,7 +155,7 @@ TEST_P(EveryCall, OfASaveLeavesTheLastCheckpointOrTheNewOne) {
       });
 }
 
-TEST_P(EveryCall, OfASaveMayBeTriedAgainByTheSameAttempt) {
+TEST_P(EveryCall, OfASaveMayBeTriedAgainByTheSameAttempt_Bug22) {
   const auto save = [](const std::string& root, FileSystem& fs) -> Status {
     Result<CommitInfo> info = SaveSample(root, 200, kSecond, 2, kModel, fs);
     return info ? Status() : Status(Fail(info.error()));

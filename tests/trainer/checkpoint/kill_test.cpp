@@ -29,7 +29,7 @@ const std::vector<SampleTensor> kModel = {{"model.embed_tokens.weight", {512, 64
   }
 }
 
-TEST(Kill, AtAnyMomentLosesNothingThatWasCommitted) {
+TEST(Kill, AtAnyMomentLosesNothingThatWasCommitted_Bug20) {
   const unsigned seed = std::random_device()();
   std::printf("seed %u\n", seed);
   std::mt19937 random(seed);

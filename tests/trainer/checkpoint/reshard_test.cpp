@@ -25,7 +25,7 @@ const std::vector<SampleTensor> kShapes = {
     {"bias", {13}},           {"tiny.bias", {2}},           {"empty", {0, 4}},       {"cube", {5, 3, 2}},
     {"scalar", {}},           {"large.weight", {101, 257}}, {"small.bias", {9}},     {"larger.weight", {600, 257}}};
 
-TEST(Reshard, EveryWorldSizeLoadsWhatEveryOtherSaved) {
+TEST(Reshard, EveryWorldSizeLoadsWhatEveryOtherSaved_Bug1_7_11_14) {
   TempDirectory temp;
   for (int saved : kWorlds) {
     const std::string root = temp.path() + "/" + std::to_string(saved);
@@ -61,7 +61,7 @@ TEST(Reshard, ThroughAChainOfWorldSizesNothingChanges) {
   }
 }
 
-TEST(Reshard, ReadsHardlyMoreThanItOwns) {
+TEST(Reshard, ReadsHardlyMoreThanItOwns_Bug15) {
   // 4.2 million parameters and two moments each: 50 MB.
   const std::vector<SampleTensor> model = {{"a.weight", {2048, 1024}}, {"b.weight", {1000, 2048}}, {"norm", {1024}}};
   TempDirectory temp;
@@ -89,7 +89,7 @@ TEST(Reshard, ReadsHardlyMoreThanItOwns) {
   }
 }
 
-TEST(Reshard, OpensOnlyTheFilesThatItNeeds) {
+TEST(Reshard, OpensOnlyTheFilesThatItNeeds_Bug30) {
   TempDirectory temp;
   ASSERT_TRUE(TakeOver(temp.path(), kFence));
   const Result<CommitInfo> info = SaveSample(temp.path(), 1, kFence, 8, {{"w", {64, 16}}});

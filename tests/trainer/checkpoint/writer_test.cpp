@@ -1,5 +1,7 @@
 #include "trainer/checkpoint/writer.h"
 
+#include <unistd.h>
+
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -11,6 +13,7 @@
 #include "tests/trainer/checkpoint/sample.h"
 #include "trainer/checkpoint/fence.h"
 #include "trainer/checkpoint/reader.h"
+#include "trainer/checkpoint/retention.h"
 #include "trainer/checkpoint/verify.h"
 
 namespace trainyard::checkpoint {
@@ -65,7 +68,7 @@ TEST_F(Writer, FilesAreSafetensorsWithShardingInformation) {
   EXPECT_EQ(8 + length + static_cast<uint64_t>(at), text.size());
 }
 
-TEST_F(Writer, TheManifestComesLastAndNothingIsThereBeforeTheCommit) {
+TEST_F(Writer, TheManifestComesLastAndNothingIsThereBeforeTheCommit_Bug21_25) {
   const SampleShards shards(SmallModel(), 0, 1, 7);
   SaveRequest request = SampleRequest(root_, 7, kFence, 0, 1);
   request.model = shards.model;
@@ -154,7 +157,7 @@ TEST_F(Writer, BoxesOfTheRanksMustTileEachTensor) {
   EXPECT_EQ(save(first, second), "committed");
 }
 
-TEST_F(Writer, ANameGivenTwiceIsAnError) {
+TEST_F(Writer, ANameGivenTwiceIsAnError_Bug32) {
   float data[2] = {};
   SaveRequest request = SampleRequest(root_, 7, kFence, 0, 1);
   request.model = {{"w", "F32", {2}, {0}, {2}, data}, {"w", "F32", {2}, {0}, {2}, data}};
@@ -234,6 +237,38 @@ TEST_F(Writer, AMissingRootIsNotFoundAndAnEmptyOneToo) {
   EXPECT_THAT(List(root_ + "/nowhere").error().message, HasSubstr("does not exist"));
   EXPECT_EQ(NewestValid(root_).error().code, ErrorCode::kNotFound);
   EXPECT_THAT(NewestValid(root_).error().message, HasSubstr("there is no checkpoint in"));
+}
+
+// Bytes of this process in memory.
+int64_t Resident() {
+  std::ifstream in("/proc/self/statm");
+  int64_t size = 0, pages = 0;
+  in >> size >> pages;
+  return pages * sysconf(_SC_PAGESIZE);
+}
+
+// A save copies no shard in memory (29), and fifty of them leave nothing behind (28).
+TEST_F(Writer, FiftySavesHoldNoMoreMemoryThanOne_Bug28_29) {
+  constexpr int64_t kShard = 48 << 20;
+  const std::vector<SampleTensor> model = {{"w", {kShard / 3 / 4096, 1024}}};  // three tensors of it
+  SampleShards shards(model, 0, 1, 1);
+  ASSERT_EQ(shards.bytes(), kShard);
+  const auto save = [&](int64_t step) {
+    SaveRequest request = SampleRequest(root_, step, kFence, 0, 1);
+    request.model = shards.model;
+    request.optim = shards.optim;
+    const auto written = WriteShards(request);
+    ASSERT_TRUE(written) << written.error().message;
+    const auto committed = Commit(request, "{}", {written->manifest});
+    ASSERT_TRUE(committed) << committed.error().message;
+    ASSERT_TRUE(Prune(root_, 1));
+  };
+  const int64_t before = Resident();
+  save(1);
+  const int64_t after_one = Resident();
+  EXPECT_LT(after_one - before, kShard / 4);
+  for (int64_t step = 2; step <= 50; ++step) save(step);
+  EXPECT_LT(Resident() - after_one, kShard / 24);
 }
 
 }  // namespace

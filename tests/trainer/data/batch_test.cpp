@@ -12,7 +12,7 @@
 namespace trainyard::data {
 namespace {
 
-TEST(PlanStep, EverySequenceOnceAtEveryWorldSize) {
+TEST(PlanStep, EverySequenceOnceAtEveryWorldSize_Bug5_60) {
   for (int64_t global : {1, 2, 3, 7, 8, 12, 33}) {
     for (int64_t micro = 1; micro <= global; ++micro) {
       for (int world = 1; world <= global; ++world) {
@@ -54,7 +54,7 @@ TEST(PlanStep, ShortRanksEndWithPadding) {
 }
 
 // A job that is resized again and again sees each sample of each epoch exactly once, in the order of the cursor.
-TEST(PlanStep, ResizingNeitherRepeatsNorSkips) {
+TEST(PlanStep, ResizingNeitherRepeatsNorSkips_Bug2_6_60) {
   const uint32_t seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);

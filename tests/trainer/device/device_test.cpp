@@ -98,7 +98,7 @@ TEST(CpuDevice, EventsArePast) {
   EXPECT_EQ(device->PinnedEmpty({2}, at::kFloat).numel(), 2);
 }
 
-TEST(OpenDevice, NeverFallsBackToTheCpu) {
+TEST(OpenDevice, NeverFallsBackToTheCpu_Bug58) {
   auto cuda = Open("CUDA");
   ASSERT_FALSE(cuda.has_value());
   EXPECT_EQ(cuda.error().code, ErrorCode::kFailedPrecondition);

@@ -221,7 +221,7 @@ TEST(Rendezvous, WaitsForARankZeroThatComesLate) {
   EXPECT_EQ(outcomes[1].text, "");
 }
 
-TEST(Rendezvous, UnknownNameEndsAtTheTimeout) {
+TEST(Rendezvous, UnknownNameEndsAtTheTimeout_Bug61) {
   const auto outcomes = ForkRanks(1, [&](int) -> std::string {
     Rendezvous to = At(29500, 1, 2);
     to.host = "no-such-host.invalid";

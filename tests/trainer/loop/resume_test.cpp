@@ -52,7 +52,7 @@ TEST_F(ResumeTest, StoppedAndContinuedEqualsUndisturbed) {
 // Every optimizer and schedule, stopped in warm-up, at its peak or in its decay: the same losses, learning rates and
 // gradient norms as without the stop, step by step. Row 51 of the table of other engines' bugs: neither schedule nor
 // weight decay is stale after a resume.
-TEST_F(ResumeTest, EveryOptimizerAndScheduleGoesOnAsIfNothingHadHappened_Bug51) {
+TEST_F(ResumeTest, EveryOptimizerAndScheduleGoesOnAsIfNothingHadHappened_Bug50_51) {
   using nlohmann::json;
   const json adamw = job_["training"]["optimizer"];
   const auto sgd = [](double momentum, bool nesterov) -> json {

@@ -29,7 +29,7 @@ class SampleTest : public JobTest {
   Attempt StartLogged(int world, int attempt) { return Start(world, attempt, {{"TRAINYARD_SAMPLE_LOG", "1"}}); }
 };
 
-TEST_F(SampleTest, EveryPlaceIsTrainedOnOnceOverTwoResizesAndAKill) {
+TEST_F(SampleTest, EveryPlaceIsTrainedOnOnceOverTwoResizesAndAKill_Bug2_4_5_6) {
   job_["training"]["steps"] = kSteps;
   job_["checkpoint"]["everySteps"] = 15;
   job_["checkpoint"]["path"] = "undisturbed";

@@ -20,7 +20,7 @@ TEST(Clip, SumOfSquaresCountsTheTail) {
   }
 }
 
-TEST(Clip, SumOfSquaresIsTheSameBitsForEveryNumberOfThreads) {
+TEST(Clip, SumOfSquaresIsTheSameBitsForEveryNumberOfThreads_Bug37) {
   at::manual_seed(5);
   const at::Tensor x = at::randn({300'001}), y = x.to(at::kDouble) * 1.1;
   const int before = at::get_num_threads();
