@@ -5,6 +5,8 @@
 
 #include "trainer/device/device.h"
 #include "trainer/engine/engine_impl.h"
+#include "trainer/engine/exact_sum.h"
+#include "trainer/engine/row_squares.h"
 #include "trainer/optim/clip.h"
 
 namespace trainyard::engine {
@@ -53,13 +55,26 @@ std::vector<std::unique_ptr<Unit>> MakeUnits(const Layout& layout, std::vector<U
   return units;
 }
 
+std::optional<GradientSums> MakeExact(const std::vector<std::unique_ptr<Unit>>& units, const EngineOptions& options) {
+  if (options.exact_micro_batches <= 0) return std::nullopt;
+  if (options.compute_dtype == at::kDouble) {
+    throw std::invalid_argument("engine: exact sums are of float and bfloat16 gradients");
+  }
+  std::vector<std::string> names;
+  for (const auto& unit : units) {
+    for (const Parameter& p : unit->params()) names.push_back(p.spec.name);
+  }
+  return GradientSums(std::move(names), options.exact_micro_batches);
+}
+
 }  // namespace
 
 Engine::Impl::Impl(device::Device& device, dist::Comm& comm, std::vector<UnitSpec> specs, EngineOptions opts)
     : options(opts),
       layout(MakeLayout(device, comm, opts, &memory)),
       units(MakeUnits(layout, std::move(specs), opts.seed)),
-      reducer(layout, units, opts.max_inflight_reduces) {
+      exact(MakeExact(units, opts)),
+      reducer(layout, units, opts.max_inflight_reduces, exact ? &*exact : nullptr) {
   for (size_t u = 0; u < units.size(); ++u) {
     for (size_t i = 0; i < units[u]->params().size(); ++i) {
       Parameter& p = units[u]->params()[i];
@@ -150,11 +165,12 @@ at::Tensor Engine::PostForward(int unit, at::Tensor y) {
 void Engine::BeginStep() {
   impl_->reducer.BeginStep();
   impl_->uses.clear();
+  impl_->settled = !impl_->exact;
 }
 
-void Engine::Backward(at::Tensor loss_sum, bool last_micro_batch) {
+void Engine::Backward(at::Tensor loss_sum, bool last_micro_batch, bool padding) {
   Impl& s = *impl_;
-  s.reducer.BeginMicroBatch(last_micro_batch);
+  s.reducer.BeginMicroBatch(last_micro_batch, padding);
   loss_sum.backward();
   at::NoGradGuard no_grad;
   // Units with unused parameters, in an order that all ranks share.
@@ -166,14 +182,32 @@ void Engine::Backward(at::Tensor loss_sum, bool last_micro_batch) {
   s.EndPass();
 }
 
-void Engine::FinishBackward() {
+bool Engine::FinishBackward() {
   at::NoGradGuard no_grad;
   impl_->reducer.Finish();
+  if (impl_->exact) impl_->settled = impl_->reducer.Settle();
+  return impl_->settled;
+}
+
+double Engine::Impl::ExactNorm() {
+  ExactSum sum;
+  for (size_t u = 0; u < units.size(); ++u) {
+    for (size_t i = 0; i < units[u]->params().size(); ++i) {
+      for (const double row : RowSquares(RankGradient(static_cast<int>(u), static_cast<int>(i)))) sum.Add(row);
+    }
+  }
+  const at::Tensor words = at::from_blob(sum.words().data(), {ExactSum::kWords}, at::kLong);
+  const at::Tensor device_words = words.to(layout.device->torch());
+  layout.comm->AllReduce(device_words, dist::Reduce::kInt64, {.label = "gradient norm"})->Wait();
+  if (!device_words.is_cpu()) words.copy_(device_words);
+  return std::sqrt(sum.Value());
 }
 
 double Engine::GradNorm(double scale) {
   Impl& s = *impl_;
   at::NoGradGuard no_grad;
+  TORCH_CHECK(s.settled, "GradNorm before FinishBackward has returned true");
+  if (s.exact) return std::abs(scale) * s.ExactNorm();
   std::vector<double> sums;
   for (size_t u = 0; u < s.units.size(); ++u) {
     for (size_t i = 0; i < s.units[u]->params().size(); ++i) {
@@ -202,6 +236,7 @@ double Engine::GradNorm(double scale) {
 void Engine::Step(double lr, double grad_scale, int64_t step) {
   Impl& s = *impl_;
   at::NoGradGuard no_grad;
+  TORCH_CHECK(s.settled, "Step before FinishBackward has returned true");
   for (auto& unit : s.units) unit->Invalidate();
   const optim::Options& options = s.options.optimizer;
   const optim::Options no_decay = optim::WithoutDecay(options);

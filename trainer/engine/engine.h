@@ -14,11 +14,16 @@
 // A step:  BeginStep(); for each micro-batch { loss = model.LossSum(..); Backward(loss, last); } FinishBackward();
 //          norm = GradNorm(scale); Step(lr, scale * clip, step);
 //
+// With exact sums (gradient_sums.h) gradients are added as 64-bit integers in fixed point, and norms without rounding,
+// so that the same micro-batches give the same bits at every stage and world size. Rarely, and at the first step of a
+// model of unusual gradients, FinishBackward then says that the step has to be run again.
+//
 // Thread-safety: one engine belongs to one rank's thread; ranks may be threads of one process. Every rank must make the
 // same calls in the same order. Communication failures leave as dist::CommError (also out of Backward).
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -46,6 +51,9 @@ struct EngineOptions {
   bool prefetch = true;                       // gather the next unit while this one computes
   uint64_t seed = 0;                          // of the initial weights
   optim::Options optimizer;                   // AdamW with its defaults
+  // Above 0: exact sums, of the gradients of so many micro-batches of a step at most, those of all ranks counted and
+  // padding left out. Not with kDouble.
+  int64_t exact_micro_batches = 0;
 };
 
 // One parameter as checkpoints see it: the rows that this rank writes and must load. Tensors are views of live state,
@@ -74,12 +82,22 @@ class Engine final : public ParameterHost {
   // Forgets the gradients of the previous step.
   void BeginStep();
   // loss_sum: scalar, a SUM over tokens. Gradients of each micro-batch are added up in the master type.
-  // last_micro_batch: no further Backward before FinishBackward; stages 0 and 1 reduce now.
-  void Backward(at::Tensor loss_sum, bool last_micro_batch);
+  // last_micro_batch: no further Backward before FinishBackward; stages 0 and 1 reduce now. padding: run for the
+  // collectives only, its gradients count as nothing.
+  void Backward(at::Tensor loss_sum, bool last_micro_batch, bool padding = false);
   // Waits for the reductions. After it gradients are complete; parameters that no micro-batch used have zeros.
-  void FinishBackward();
+  // With exact sums it is collective and may return false, on every rank: there are no gradients, and the step has to
+  // be run again from BeginStep on, once. Throws std::logic_error when the same step then gives other gradients.
+  bool FinishBackward();
+  // What made FinishBackward return false, or GradNorm NaN, with exact sums: "layers.1.weight has gradients ...".
+  const std::string& ExactReason() const;
+  // State of exact sums that training goes on with: the shift of each parameter, by name. Setting is before a step;
+  // names that are missing start afresh. Empty without exact sums.
+  std::map<std::string, int> ExactShifts() const;
+  void SetExactShifts(const std::map<std::string, int>& shifts);
 
-  // L2 norm of scale * gradient over all parameters of all ranks, summed in fp64; same bits on every rank.
+  // L2 norm of scale * gradient over all parameters of all ranks, summed in fp64; same bits on every rank. With exact
+  // sums the rows' sums of squares are added without rounding, so that it does not depend on who owns them either.
   double GradNorm(double scale);
   // The optimizer's update of the rows that this rank owns, with gradient grad_scale * grad; step counts from 1. No
   // weight decay where the model says so. On the CPU the result does not depend on who owns which rows.

@@ -3,9 +3,11 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "trainer/engine/engine.h"
+#include "trainer/engine/gradient_sums.h"
 #include "trainer/engine/reduce.h"
 #include "trainer/engine/unit.h"
 
@@ -18,12 +20,17 @@ struct Engine::Impl {
   void EndPass();                // the forward order becomes the recorded one
   void PreBackward(size_t use);  // the backward of a recorded use begins
   void UnitDone(int unit);       // all gradients of the unit that will come are here
+  double ExactNorm();            // L2 norm over all ranks; collective
+  // This rank's rows, by the shard rule at every stage, of a gradient.
+  at::Tensor RankGradient(int unit, int index) const;
 
   const EngineOptions options;
   MemoryReport memory;
   const Layout layout;
   std::vector<std::unique_ptr<Unit>> units;
+  std::optional<GradientSums> exact;
   Reducer reducer;
+  bool settled = true;  // with exact sums: the gradients of this step are there
 
   std::vector<int> forward;   // units entered in this pass
   std::vector<int> recorded;  // the same of the pass before

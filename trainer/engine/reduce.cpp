@@ -11,15 +11,18 @@ int64_t Bytes(const at::Tensor& t) { return static_cast<int64_t>(t.nbytes()); }
 
 }  // namespace
 
-Reducer::Reducer(const Layout& layout, std::vector<std::unique_ptr<Unit>>& units, int max_inflight)
-    : layout_(layout), units_(units), max_inflight_(static_cast<size_t>(std::max(1, max_inflight))) {
+Reducer::Reducer(const Layout& layout, std::vector<std::unique_ptr<Unit>>& units, int max_inflight, GradientSums* exact)
+    : layout_(layout), units_(units), max_inflight_(static_cast<size_t>(std::max(1, max_inflight))), exact_(exact) {
+  int first = 0;
   for (const auto& unit : units_) {
     UnitState state;
     const size_t count = unit->params().size();
     state.filled.assign(count, false);
     state.kept.resize(count);
     state.label = "reduce " + unit->spec().name;
-    if (layout_.world > 1 && layout_.owners == 1) AllocateLocal(*unit, state);
+    state.first = first;
+    first += static_cast<int>(count);
+    if (!Keeps() && layout_.owners == 1) AllocateLocal(*unit, state);
     // At stage 1 it comes when the sums of all ranks go: one of the two is enough memory.
     if (layout_.owners > 1 && layout_.stage >= 2) AllocateShard(*unit, state);
     states_.push_back(std::move(state));
@@ -27,15 +30,16 @@ Reducer::Reducer(const Layout& layout, std::vector<std::unique_ptr<Unit>>& units
 }
 
 void Reducer::AllocateShard(Unit& unit, UnitState& state) {
-  state.shard = layout_.device->Empty({unit.segment()}, layout_.master);
+  state.shard = layout_.device->Empty({unit.segment()}, SumType());
   state.shard.zero_();
   layout_.memory->Book(&MemoryReport::gradients, Bytes(state.shard));
 }
 
 void Reducer::AllocateLocal(Unit& unit, UnitState& state) {
-  state.local = layout_.device->Empty({layout_.owners * unit.segment()}, layout_.master);
+  state.local = layout_.device->Empty({layout_.owners * unit.segment()}, SumType());
   // Stages 2 and 3 hold it for one reduction only.
-  layout_.memory->Book(layout_.stage >= 2 ? &MemoryReport::buffers : &MemoryReport::gradients, Bytes(state.local));
+  layout_.memory->Book(layout_.stage >= 2 && layout_.owners > 1 ? &MemoryReport::buffers : &MemoryReport::gradients,
+                       Bytes(state.local));
   std::fill(state.filled.begin(), state.filled.end(), false);
   for (const Parameter& p : unit.params()) {  // the padding travels too and must not hold garbage
     const int64_t size = p.spec.row_size();
@@ -49,6 +53,7 @@ void Reducer::AllocateLocal(Unit& unit, UnitState& state) {
 
 void Reducer::BeginStep() {
   TORCH_CHECK(inflight_.empty(), "BeginStep before FinishBackward of the previous step");
+  if (exact_) exact_->BeginStep();
   for (UnitState& state : states_) {
     state.reduced = false;
     if (layout_.stage == 1 && state.shard.defined()) {
@@ -64,8 +69,9 @@ void Reducer::BeginStep() {
   }
 }
 
-void Reducer::BeginMicroBatch(bool last) {
+void Reducer::BeginMicroBatch(bool last, bool padding) {
   last_ = last;
+  padding_ = padding;
   for (UnitState& state : states_) state.pending = static_cast<int>(state.filled.size());
 }
 
@@ -74,7 +80,8 @@ bool Reducer::Take(int u, int index) {
   UnitState& state = states_[u];
   at::Tensor grad = std::move(unit.params()[index].full.mutable_grad());
   unit.params()[index].full.mutable_grad() = at::Tensor();
-  if (layout_.world == 1) {
+  if (padding_) return --state.pending == 0;
+  if (Keeps()) {
     Keep(state, index, std::move(grad));
   } else {
     Pack(unit, state, index, grad);
@@ -101,7 +108,9 @@ void Reducer::Pack(Unit& unit, UnitState& state, int index, const at::Tensor& gr
     if (rows.size() == 0) continue;
     at::Tensor piece = unit.Piece(state.local, p, o);
     const at::Tensor part = Unit::Rows(grad, rows);
-    if (state.filled[index]) {
+    if (exact_) {
+      exact_->Add(state.first + index, part, state.filled[index], piece);
+    } else if (state.filled[index]) {
       piece.add_(part);
     } else {
       piece.copy_(part);
@@ -112,7 +121,7 @@ void Reducer::Pack(Unit& unit, UnitState& state, int index, const at::Tensor& gr
 
 void Reducer::Complete(int u) {
   states_[u].pending = 0;
-  if (layout_.world > 1 && (layout_.stage >= 2 || last_)) Launch(u);
+  if (!Keeps() && ((layout_.stage >= 2 && layout_.owners > 1) || last_)) Launch(u);
 }
 
 void Reducer::Launch(int u) {
@@ -128,18 +137,18 @@ void Reducer::Launch(int u) {
   InFlight entry{u, nullptr, {}, {}};
   const dist::CallOptions options{.label = state.label};
   if (layout_.owners == 1) {
-    entry.work = layout_.comm->AllReduce(state.local, dist::Reduce::kOrderedSum, options);
+    entry.work = layout_.comm->AllReduce(state.local, SumKind(), options);
   } else {
     entry.in = std::move(state.local);
     state.local.reset();
     if (!state.shard.defined()) AllocateShard(unit, state);
     at::Tensor out = state.shard;
     if (state.reduced) {
-      entry.out = out = layout_.device->Empty({unit.segment()}, layout_.master);
+      entry.out = out = layout_.device->Empty({unit.segment()}, SumType());
       layout_.memory->Book(&MemoryReport::buffers, Bytes(out));
     }
     state.reduced = true;
-    entry.work = layout_.comm->ReduceScatter(out, entry.in, dist::Reduce::kOrderedSum, options);
+    entry.work = layout_.comm->ReduceScatter(out, entry.in, SumKind(), options);
   }
   inflight_.push_back(std::move(entry));
   while (inflight_.size() > max_inflight_) FinishOldest();
@@ -160,7 +169,7 @@ void Reducer::FinishOldest() {
 
 void Reducer::Finish() {
   while (!inflight_.empty()) FinishOldest();
-  if (layout_.world > 1) return;
+  if (!Keeps()) return;
   for (size_t u = 0; u < states_.size(); ++u) {
     for (size_t i = 0; i < states_[u].kept.size(); ++i) {
       at::Tensor& kept = states_[u].kept[i];
@@ -172,11 +181,33 @@ void Reducer::Finish() {
   }
 }
 
+bool Reducer::Settle() {
+  if (!exact_->Settle(*layout_.comm, layout_.device->torch())) return false;
+  for (size_t u = 0; u < states_.size(); ++u) ReadExact(static_cast<int>(u));
+  return true;
+}
+
+// Unit by unit, so that integers and floats of one only are there together.
+void Reducer::ReadExact(int u) {
+  UnitState& state = states_[u];
+  const auto& params = units_[u]->params();
+  at::Tensor& sums = layout_.owners == 1 ? state.local : state.shard;
+  for (size_t i = 0; i < params.size(); ++i) {
+    const Parameter& p = params[i];
+    const at::Tensor own = sums.narrow(0, p.offset, p.own.size() * p.spec.row_size()).view(p.master.sizes());
+    state.kept[i] = exact_->Read(state.first + static_cast<int>(i), own);
+    layout_.device->TakeFromOperations(state.kept[i]);
+    layout_.memory->Book(&MemoryReport::gradients, Bytes(state.kept[i]));
+  }
+  layout_.memory->Book(&MemoryReport::gradients, -Bytes(sums));
+  sums.reset();
+}
+
 at::Tensor Reducer::Owned(int u, int index) const {
   const UnitState& state = states_[u];
   const Unit& unit = *units_[u];
   const Parameter& p = unit.params()[index];
-  if (layout_.world == 1) return state.kept[index];
+  if (layout_.world == 1 || exact_) return state.kept[index];
   if (layout_.owners == 1) return unit.Piece(state.local, p, 0);
   return state.shard.narrow(0, p.offset, p.own.size() * p.spec.row_size()).view(p.master.sizes());
 }

@@ -71,9 +71,26 @@ void Engine::OnLoaded() {
   }
 }
 
+at::Tensor Engine::Impl::RankGradient(int unit, int index) const {
+  return RankRows(layout, units[unit]->params()[index], reducer.Owned(unit, index));
+}
+
 at::Tensor Engine::GradRows(int unit, int index) const {
-  const Impl& s = *impl_;
-  return RankRows(s.layout, s.units[unit]->params()[index], s.reducer.Owned(unit, index));
+  TORCH_CHECK(impl_->settled, "GradRows before FinishBackward has returned true");
+  return impl_->RankGradient(unit, index);
+}
+
+const std::string& Engine::ExactReason() const {
+  static const std::string kNone;
+  return impl_->exact ? impl_->exact->reason() : kNone;
+}
+
+std::map<std::string, int> Engine::ExactShifts() const {
+  return impl_->exact ? impl_->exact->shifts() : std::map<std::string, int>();
+}
+
+void Engine::SetExactShifts(const std::map<std::string, int>& shifts) {
+  if (impl_->exact) impl_->exact->set_shifts(shifts);
 }
 
 std::string Engine::ParameterHash() {
