@@ -17,7 +17,7 @@
 namespace trainyard::engine {
 namespace {
 
-constexpr int kWidestAddend = 50, kSumBits = 62, kRoomBits = 8, kLeastBits = 32;
+constexpr int kWidestAddend = 50, kSumBits = 62, kRoomBits = 8, kLeastBits = 26;
 constexpr int64_t kMostAddends = int64_t{1} << 20;
 constexpr uint32_t kInfinity = 0x7f800000;
 
@@ -63,7 +63,7 @@ int MagnitudeOf(uint32_t bits) {
   return exponent > 0 ? exponent - 126 : static_cast<int>(std::bit_width(bits)) - 149;
 }
 
-int FirstShift(int addend_bits) { return ShiftFor(0, addend_bits); }
+int FirstShift(int addend_bits) { return ShiftFor(-2, addend_bits); }
 
 int ShiftFor(int magnitude, int addend_bits) { return addend_bits - kRoomBits - magnitude; }
 

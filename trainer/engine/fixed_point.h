@@ -25,7 +25,8 @@ constexpr int kNotFinite = 1000;  // one of them is infinite or not a number
 // e of the largest absolute value, given as the bits of a float without its sign.
 int MagnitudeOf(uint32_t largest_bits);
 
-// The shift before anything has been seen: gradients from 2^-10 to 2^8 fit.
+// The shift before anything has been seen: gradients whose largest is between 2^-19 and 2^6 fit (with up to
+// 4096 addends).
 int FirstShift(int addend_bits);
 // The shift for gradients like those seen, with room to grow by 2^8. `magnitude` is neither kAllZero nor kNotFinite.
 int ShiftFor(int magnitude, int addend_bits);
@@ -33,7 +34,7 @@ int ShiftFor(int magnitude, int addend_bits);
 enum class Fit {
   kFits,
   kOutgrown,   // an addend has more than its bits: sums may be wrong
-  kTooCoarse,  // the largest addend has fewer than 32 bits
+  kTooCoarse,  // the largest addend has fewer than 26 bits
 };
 // Zeros fit, and so does what is not finite: no shift would help.
 Fit Judge(int magnitude, int shift, int addend_bits);

@@ -81,14 +81,14 @@ TEST(FixedPoint, AShiftFitsWhatItWasMadeForAndSomeGrowth) {
       const int shift = ShiftFor(magnitude, bits);
       for (int grown = 0; grown <= 8; ++grown) EXPECT_EQ(Judge(magnitude + grown, shift, bits), Fit::kFits);
       EXPECT_EQ(Judge(magnitude + 9, shift, bits), Fit::kOutgrown);
-      EXPECT_EQ(Judge(magnitude - (bits - 8 - 32), shift, bits), Fit::kFits);
-      EXPECT_EQ(Judge(magnitude - (bits - 8 - 32) - 1, shift, bits), Fit::kTooCoarse);
+      EXPECT_EQ(Judge(magnitude - (bits - 8 - 26), shift, bits), Fit::kFits);
+      EXPECT_EQ(Judge(magnitude - (bits - 8 - 26) - 1, shift, bits), Fit::kTooCoarse);
       EXPECT_EQ(Judge(kAllZero, shift, bits), Fit::kFits);
       EXPECT_EQ(Judge(kNotFinite, shift, bits), Fit::kFits) << "no shift would help";
     }
   }
-  EXPECT_EQ(Judge(8, FirstShift(50), 50), Fit::kFits);
-  EXPECT_EQ(Judge(-10, FirstShift(50), 50), Fit::kFits);
+  EXPECT_EQ(Judge(6, FirstShift(50), 50), Fit::kFits);
+  EXPECT_EQ(Judge(-18, FirstShift(50), 50), Fit::kFits);
 }
 
 // Random gradients of several micro-batches: any order and grouping gives the same integers, and they are the nearest

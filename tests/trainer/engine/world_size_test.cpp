@@ -1,0 +1,259 @@
+// With exact sums, training is the same bytes whoever does what: parameters, optimizer state, losses and gradient norms
+// at every stage and at 1, 2, 3, 4, 5, 6 and 8 ranks, against one rank of stage 0, in float and in bfloat16. The model
+// has parameters with fewer rows than there are ranks, and the micro-batches divide by few of the world sizes.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tests/trainer/engine/harness.h"
+
+namespace trainyard::engine::testing {
+namespace {
+
+constexpr int64_t kMicroBatches = 6, kRows = 2, kLength = 7;
+constexpr int kSteps = 5;
+
+struct Setting {
+  at::ScalarType type = at::kFloat;
+  model::LlamaConfig model = SmallLlama(true);
+  std::vector<double> factors;  // of the loss, by step: what the gradients grow and shrink by
+};
+
+struct Result {
+  Named masters;
+  std::vector<Named> states;
+  std::vector<double> losses, norms;
+  std::vector<int> repeated;  // steps that were run twice
+  std::map<std::string, int> shifts;
+};
+
+void Collect(Engine& engine, Result& result) {
+  for (const ShardView& shard : engine.Shards()) {
+    const auto put = [&](Named& into, const at::Tensor& rows) {
+      into.at(shard.name).narrow(0, shard.rows.lo, shard.rows.size()).copy_(rows);
+    };
+    put(result.masters, shard.master);
+    for (size_t i = 0; i < shard.state.size(); ++i) put(result.states[i], shard.state[i]);
+  }
+}
+
+// What a rank carries through steps.
+struct Training {
+  Engine& engine;
+  model::Llama& llama;
+  const at::Tensor& tokens;  // [steps * micro-batches * rows, length + 1]
+  const Setting& setting;
+  int rank, world;
+
+  // Losses of the own micro-batches, others 0.
+  std::vector<double> Pass(int step) {
+    std::vector<double> losses(kMicroBatches, 0.0);
+    engine.BeginStep();
+    const int64_t rounds = (kMicroBatches + world - 1) / world;
+    for (int64_t i = 0; i < rounds; ++i) {
+      const int64_t m = i * world + rank;
+      const bool padding = m >= kMicroBatches;
+      const int64_t first = padding ? 0 : ((step - 1) * kMicroBatches + m) * kRows;
+      const double factor = setting.factors.empty() ? 1.0 : setting.factors[static_cast<size_t>(step - 1)];
+      at::Tensor loss = llama.LossSum(tokens.narrow(0, first, padding ? 1 : kRows));
+      if (!padding) losses[static_cast<size_t>(m)] = loss.item<double>();
+      engine.Backward(loss * factor, i + 1 == rounds, padding);
+    }
+    return losses;
+  }
+
+  void Step(int step, dist::Comm& comm, Result& result) {
+    std::vector<double> losses = Pass(step);
+    if (!engine.FinishBackward()) {
+      losses = Pass(step);
+      EXPECT_TRUE(engine.FinishBackward()) << engine.ExactReason();
+      if (rank == 0) result.repeated.push_back(step);
+    }
+    const at::Tensor all = at::from_blob(losses.data(), {kMicroBatches}, at::kDouble);
+    comm.AllReduce(all, dist::Reduce::kOrderedSum)->Wait();
+    const double scale = 1.0 / (kMicroBatches * kRows * kLength), norm = engine.GradNorm(scale);
+    if (rank == 0) {
+      double sum = 0;
+      for (const double loss : losses) sum += loss;
+      result.losses.push_back(sum);
+      result.norms.push_back(norm);
+    }
+    engine.Step(1e-2, scale * optim::ClipFactor(norm, 1.0), step);
+  }
+};
+
+Result Empty(const std::vector<UnitSpec>& units) {
+  return {Like(units, at::kFloat), {Like(units, at::kFloat), Like(units, at::kFloat)}, {}, {}, {}, {}};
+}
+
+EngineOptions Options(const Setting& setting, int stage) {
+  return {.stage = stage, .compute_dtype = setting.type, .seed = 5, .exact_micro_batches = kMicroBatches};
+}
+
+at::Tensor StepTokens(const model::LlamaConfig& config) {
+  return Tokens(kSteps * kMicroBatches * kRows, kLength, config.vocab, 11);
+}
+
+Result Train(const Setting& setting, int stage, int world) {
+  const model::LlamaConfig& config = setting.model;
+  const auto units = model::LlamaUnits(config);
+  const at::Tensor tokens = StepTokens(config);
+  Result result = Empty(units);
+  RunRanks(world, [&](int rank, device::Device& device, dist::Comm& comm) {
+    Engine engine(device, comm, units, Options(setting, stage));
+    model::Llama llama(config, engine);
+    Training training{engine, llama, tokens, setting, rank, world};
+    for (int step = 1; step <= kSteps; ++step) training.Step(step, comm, result);
+    Collect(engine, result);
+    if (rank == 0) result.shifts = engine.ExactShifts();
+  });
+  return result;
+}
+
+void ExpectSame(const Result& got, const Result& reference, const std::string& what) {
+  EXPECT_EQ(got.losses, reference.losses) << what;
+  EXPECT_EQ(got.norms, reference.norms) << what;
+  EXPECT_EQ(got.repeated, reference.repeated) << what;
+  EXPECT_EQ(got.shifts, reference.shifts) << what;
+  for (const auto& [name, r] : reference.masters) EXPECT_TRUE(at::equal(got.masters.at(name), r)) << what << name;
+  for (size_t i = 0; i < reference.states.size(); ++i) {
+    for (const auto& [name, r] : reference.states[i]) {
+      EXPECT_TRUE(at::equal(got.states[i].at(name), r)) << what << name << ", state " << i;
+    }
+  }
+}
+
+Result ExpectSameEverywhere(const Setting& setting, const std::vector<int>& worlds = {1, 2, 3, 4, 5, 6, 8}) {
+  const Result reference = Train(setting, 0, 1);
+  EXPECT_EQ(reference.losses.size(), static_cast<size_t>(kSteps));
+  for (int stage = 0; stage <= 3; ++stage) {
+    for (const int world : worlds) {
+      ExpectSame(Train(setting, stage, world), reference,
+                 "stage " + std::to_string(stage) + " of " + std::to_string(world) + ": ");
+    }
+  }
+  return reference;
+}
+
+TEST(WorldSize, TrainingIsTheSameBytesAtEveryStageAndWorldSize) {
+  const Result tied = ExpectSameEverywhere({});
+  EXPECT_GT(tied.norms[0], 0.0);
+  ExpectSameEverywhere({.model = SmallLlama(false)});
+}
+
+// Sizes at which matrix products use their blocked kernels, and whose tensors begin at odd places of a unit's buffer.
+TEST(WorldSize, SoItIsForAModelOfMoreThanAFewRows) {
+  model::LlamaConfig config = SmallLlama(true);
+  config.layers = 2, config.hidden = 132, config.heads = 6, config.kv_heads = 3, config.ffn = 333, config.vocab = 517;
+  ExpectSameEverywhere({.model = config}, {1, 2, 3, 5});
+  ExpectSameEverywhere({.type = at::kBFloat16, .model = config}, {1, 3});
+}
+
+TEST(WorldSize, SoItIsInBfloat16) { ExpectSameEverywhere({.type = at::kBFloat16}); }
+
+// Gradients that grow by 2^30 and shrink by 2^40 between steps: the steps that do not fit are run twice, the same ones
+// everywhere.
+TEST(WorldSize, StepsThatOutgrowTheirFixedPointAreRunAgainByAll) {
+  const Result result = ExpectSameEverywhere({.factors = {1.0, 0x1p30, 0x1p30, 0x1p-10, 0x1p-10}});
+  EXPECT_EQ(result.repeated, (std::vector<int>{2, 4}));
+}
+
+// The sums are as good as those in float: near what an engine without exact sums gives.
+TEST(WorldSize, GradientsAreThoseOfOtherSumsButForRounding) {
+  const model::LlamaConfig config = SmallLlama(true);
+  const auto units = model::LlamaUnits(config);
+  const at::Tensor tokens = StepTokens(config);
+  std::vector<Named> gradients;
+  for (const int64_t exact : {kMicroBatches, int64_t{0}}) {
+    gradients.push_back(Like(units, at::kFloat));
+    RunRanks(2, [&](int rank, device::Device& device, dist::Comm& comm) {
+      EngineOptions options = Options({}, 3);
+      options.exact_micro_batches = exact;
+      Engine engine(device, comm, units, options);
+      model::Llama llama(config, engine);
+      Training{engine, llama, tokens, {}, rank, 2}.Pass(1);
+      ASSERT_TRUE(engine.FinishBackward()) << engine.ExactReason();
+      CollectGradients(engine, rank, 2, gradients.back());
+    });
+  }
+  for (const auto& [name, g] : gradients[0]) EXPECT_LE(RelativeError(g, gradients[1].at(name)), 1e-6) << name;
+}
+
+// Half the steps at 2 ranks of stage 3, the rest at 3 ranks of stage 0 from what a checkpoint holds.
+TEST(WorldSize, ThroughAResize) {
+  const Setting setting{.factors = {1.0, 0x1p-10, 0x1p-20, 0x1p-28, 0x1p-20}};
+  const Result reference = Train(setting, 0, 1);
+  const model::LlamaConfig& config = setting.model;
+  const auto units = model::LlamaUnits(config);
+  const at::Tensor tokens = StepTokens(config);
+  Result result = Empty(units);
+  RunRanks(2, [&](int rank, device::Device& device, dist::Comm& comm) {
+    Engine engine(device, comm, units, Options(setting, 3));
+    model::Llama llama(config, engine);
+    Training training{engine, llama, tokens, setting, rank, 2};
+    for (int step = 1; step <= 2; ++step) training.Step(step, comm, result);
+    Collect(engine, result);
+    if (rank == 0) result.shifts = engine.ExactShifts();
+  });
+  const Result saved = result;
+  RunRanks(3, [&](int rank, device::Device& device, dist::Comm& comm) {
+    Engine engine(device, comm, units, Options(setting, 0));
+    model::Llama llama(config, engine);
+    for (const ShardView& shard : engine.Shards()) {
+      const auto get = [&](const at::Tensor& to, const Named& from) {
+        to.copy_(from.at(shard.name).narrow(0, shard.rows.lo, shard.rows.size()));
+      };
+      get(shard.master, saved.masters);
+      for (size_t i = 0; i < shard.state.size(); ++i) get(shard.state[i], saved.states[i]);
+    }
+    engine.OnLoaded();
+    engine.SetExactShifts(saved.shifts);
+    Training training{engine, llama, tokens, setting, rank, 3};
+    for (int step = 3; step <= kSteps; ++step) training.Step(step, comm, result);
+    Collect(engine, result);
+    if (rank == 0) result.shifts = engine.ExactShifts();
+  });
+  ExpectSame(result, reference, "resized: ");
+}
+
+TEST(WorldSize, WhatIsNotFiniteIsToldAsSuchAndChangesNoShift) {
+  const model::LlamaConfig config = SmallLlama(true);
+  const auto units = model::LlamaUnits(config);
+  const at::Tensor tokens = StepTokens(config);
+  const Setting setting{.factors = {1.0, std::numeric_limits<double>::infinity(), 1.0}};
+  for (int stage = 0; stage <= 3; ++stage) {
+    RunRanks(2, [&](int rank, device::Device& device, dist::Comm& comm) {
+      Engine engine(device, comm, units, Options(setting, stage));
+      model::Llama llama(config, engine);
+      Training training{engine, llama, tokens, setting, rank, 2};
+      Result result = Empty(units);
+      training.Step(1, comm, result);
+      const auto shifts = engine.ExactShifts();
+      training.Pass(2);
+      EXPECT_TRUE(engine.FinishBackward()) << "running it again would not help";
+      EXPECT_TRUE(std::isnan(engine.GradNorm(1.0)));
+      EXPECT_NE(engine.ExactReason().find("has gradients that are not finite"), std::string::npos)
+          << engine.ExactReason();
+      EXPECT_EQ(engine.ExactShifts(), shifts);
+      training.Pass(3);
+      EXPECT_TRUE(engine.FinishBackward());
+      EXPECT_TRUE(std::isfinite(engine.GradNorm(1.0)));
+      EXPECT_EQ(engine.ExactReason(), "");
+    });
+  }
+}
+
+TEST(WorldSize, GradientsThatAreNotThereYetCannotBeUsed) {
+  RunRanks(1, [&](int, device::Device& device, dist::Comm& comm) {
+    Engine engine(device, comm, model::LlamaUnits(SmallLlama(true)), Options({}, 0));
+    engine.BeginStep();
+    EXPECT_THROW(engine.Step(1e-3, 1.0, 1), c10::Error);
+    EXPECT_THROW(engine.GradNorm(1.0), c10::Error);
+    EXPECT_THROW(Engine(device, comm, {}, {.compute_dtype = at::kDouble, .exact_micro_batches = 1}),
+                 std::invalid_argument);
+  });
+}
+
+}  // namespace
+}  // namespace trainyard::engine::testing
