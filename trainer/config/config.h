@@ -43,10 +43,19 @@ struct Model {  // sizes as in a Hugging Face config.json
 
 enum class DataFormat { kText, kTokens };
 
+struct TrainFile : VolumePath {
+  std::optional<double> weight;  // share of the sequences, relative to the other files
+};
+
 struct Data {
   DataFormat format = DataFormat::kText;
-  std::vector<VolumePath> train;
-  std::vector<VolumePath> validation;  // may be empty: no evaluation
+  std::vector<TrainFile> train;
+  std::vector<VolumePath> validation;         // may be empty: no evaluation
+  std::optional<int64_t> document_separator;  // the token that ends a document
+
+  // One weight per training file where at least one has a weight (the others count 1), else none: the files are one
+  // sequence of tokens.
+  std::vector<double> Weights() const;
 };
 
 enum class OptimizerKind { kAdamW, kSgd };

@@ -1,6 +1,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <limits>
 #include <sstream>
 
@@ -44,7 +45,9 @@ VolumePath ReadVolumePath(JsonReader& r) {
   return at;
 }
 
-std::vector<VolumePath> ReadFiles(JsonReader& r, const char* key, bool optional, Problems& problems) {
+// Calls `more` with the reader of each file, for keys besides volume and path.
+std::vector<VolumePath> ReadFiles(JsonReader& r, const char* key, bool optional, Problems& problems,
+                                  const std::function<void(JsonReader&)>& more) {
   std::vector<VolumePath> files;
   const auto elements = r.Array(key, optional);
   for (const json* element : elements.value_or(std::vector<const json*>{})) {
@@ -53,9 +56,26 @@ std::vector<VolumePath> ReadFiles(JsonReader& r, const char* key, bool optional,
     if (file.present() && files.back().path.empty()) {
       file.Add("path", "is empty; name a file");
     }
+    more(file);
     file.Finish();
   }
   return files;
+}
+
+Data ReadData(JsonReader r, Problems& problems) {
+  Data d;
+  d.format = r.Enum<DataFormat>("format", {{"Text", DataFormat::kText}, {"Tokens", DataFormat::kTokens}});
+  std::vector<std::optional<double>> weights;
+  const std::vector<VolumePath> train = ReadFiles(r, "train", false, problems, [&](JsonReader& file) {
+    const double weight = file.Number("weight", 0, 1e12, true, -1);
+    weights.push_back(weight > 0 ? std::optional(weight) : std::nullopt);
+  });
+  for (size_t i = 0; i < train.size(); ++i) d.train.push_back({train[i], weights[i]});
+  d.validation = ReadFiles(r, "validation", true, problems, [](JsonReader&) {});
+  const int64_t separator = r.Int("documentSeparator", 0, kLargeSize, -1);
+  if (separator >= 0) d.document_separator = separator;
+  r.Finish();
+  return d;
 }
 
 Model ReadModel(JsonReader r) {
@@ -193,6 +213,9 @@ void CheckCombinations(const Job& job, Problems& problems) {
   require(job.data.format != DataFormat::kText || m.vocab_size >= 256,
           "model.vocabSize: " + n(m.vocab_size) + " is too small for data.format Text; use 256");
   require(!job.data.train.empty(), "data.train: is empty; name at least one file");
+  require(job.data.document_separator.value_or(0) < m.vocab_size,
+          "data.documentSeparator: " + n(job.data.document_separator.value_or(0)) +
+              " is not a token of the vocabulary of " + n(m.vocab_size));
   const bool evaluates = t.evaluation_every_steps > 0;
   require(!evaluates || t.evaluation_batches > 0,
           "training.evaluation.batches: 0 with everySteps " + n(t.evaluation_every_steps) + "; give a positive number");
@@ -209,6 +232,16 @@ void CheckCombinations(const Job& job, Problems& problems) {
 
 std::string VolumePath::Resolve(const std::string& volume_root) const {
   return volume_root + "/" + volume + (path.empty() ? "" : "/" + path);
+}
+
+std::vector<double> Data::Weights() const {
+  std::vector<double> weights;
+  bool given = false;
+  for (const TrainFile& file : train) {
+    weights.push_back(file.weight.value_or(1));
+    given = given || file.weight.has_value();
+  }
+  return given ? weights : std::vector<double>();
 }
 
 std::string DeviceName(DeviceType device) { return device == DeviceType::kCpu ? "CPU" : "CUDA"; }
@@ -234,11 +267,7 @@ Result<Job> Parse(const std::string& text) {
   job.identity = {identity.String("namespace"), identity.String("name"), identity.String("uid")};
   identity.Finish();
   job.model = ReadModel(r.Object("model"));
-  JsonReader data = r.Object("data");
-  job.data.format = data.Enum<DataFormat>("format", {{"Text", DataFormat::kText}, {"Tokens", DataFormat::kTokens}});
-  job.data.train = ReadFiles(data, "train", false, problems);
-  job.data.validation = ReadFiles(data, "validation", true, problems);
-  data.Finish();
+  job.data = ReadData(r.Object("data"), problems);
   job.training = ReadTraining(r.Object("training"));
   JsonReader parallelism = r.Object("parallelism");
   job.strategy = parallelism.Enum<Strategy>(

@@ -2,10 +2,29 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "trainer/data/sampler.h"
 
 namespace trainyard::data {
+namespace {
+
+// The target after a separator begins another document: it gets no weight.
+void WeighTargets(int64_t separator, Batch& batch) {
+  const int64_t rows = batch.tokens.size(0), length = batch.tokens.size(1) - 1;
+  batch.weights = at::ones({rows, length}, at::kFloat);
+  const int64_t* token = batch.tokens.const_data_ptr<int64_t>();
+  float* weight = batch.weights.mutable_data_ptr<float>();
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t t = 0; t < length; ++t) {
+      if (token[row * (length + 1) + t] != separator) continue;
+      weight[row * length + t] = 0;
+      --batch.targets;
+    }
+  }
+}
+
+}  // namespace
 
 std::vector<MicroBatchPlan> PlanStep(int64_t global_batch, int64_t micro_batch, int world, int rank) {
   const int64_t total = (global_batch + micro_batch - 1) / micro_batch;
@@ -24,27 +43,55 @@ std::vector<MicroBatchPlan> PlanStep(int64_t global_batch, int64_t micro_batch, 
   return plan;
 }
 
-Result<BatchReader> BatchReader::Make(const TokenSource& source, int64_t sequence_length, Order order, uint64_t seed) {
-  const int64_t samples = SampleCount(source.tokens(), sequence_length);
-  if (samples < 1) {
-    return Fail(ErrorCode::kInvalidArgument, "the data holds " + std::to_string(source.tokens()) +
-                                                 " tokens, fewer than one sample of training.sequenceLength " +
-                                                 std::to_string(sequence_length) + " and its last target");
+Result<BatchReader> BatchReader::Make(std::vector<const TokenSource*> sources, Mixture mixture, ReadOptions options) {
+  std::vector<Source> read;
+  for (size_t k = 0; k < sources.size(); ++k) {
+    const int64_t samples = SampleCount(sources[k]->tokens(), options.sequence_length);
+    if (samples < 1) {
+      return Fail(ErrorCode::kInvalidArgument,
+                  (sources.size() == 1 ? std::string("the data") : "source " + std::to_string(k) + " of the mixture") +
+                      " holds " + std::to_string(sources[k]->tokens()) +
+                      " tokens, fewer than one sample of training.sequenceLength " +
+                      std::to_string(options.sequence_length) + " and its last target");
+    }
+    // The first source is shuffled as it would be alone, the others each in an order of their own.
+    read.push_back({sources[k], samples, options.seed + k * 0x9e3779b97f4a7c15ULL});
   }
-  return BatchReader(source, sequence_length, samples, order, seed);
+  return BatchReader(std::move(read), std::move(mixture), options);
 }
 
-Result<at::Tensor> BatchReader::Load(int64_t cursor, int64_t rows) const {
-  const int64_t width = sequence_length_ + 1;
-  at::Tensor batch = at::empty({rows, width}, at::kLong);
-  for (int64_t i = 0; i < rows; ++i) {
-    const int64_t at = cursor + i;
-    const int64_t sample = order_ == Order::kShuffled ? SampleIndex(seed_, samples_, at) : at % samples_;
-    Status copied = source_->Copy(sample * sequence_length_, width, batch.mutable_data_ptr<int64_t>() + i * width);
-    if (!copied) {
-      return Fail(copied.error());
-    }
+Result<BatchReader> BatchReader::Make(const TokenSource& source, ReadOptions options) {
+  return Make({&source}, *Mixture::Make({1}), options);
+}
+
+int64_t BatchReader::samples() const {
+  int64_t samples = 0;
+  for (const Source& source : sources_) samples += source.samples;
+  return samples;
+}
+
+std::string BatchReader::fingerprint() const {
+  if (sources_.size() == 1) return sources_.front().tokens->fingerprint();
+  std::string text;
+  for (size_t k = 0; k < sources_.size(); ++k) {
+    text += sources_[k].tokens->fingerprint() + ":" + std::to_string(mixture_.counts()[k]) + ";";
   }
+  return Digest(text);
+}
+
+Result<Batch> BatchReader::Load(int64_t cursor, int64_t rows) const {
+  const int64_t width = options_.sequence_length + 1;
+  Batch batch{at::empty({rows, width}, at::kLong), {}, rows * options_.sequence_length};
+  for (int64_t i = 0; i < rows; ++i) {
+    const MixturePlace place = mixture_.At(cursor + i);
+    const Source& source = sources_[static_cast<size_t>(place.source)];
+    const int64_t sample = options_.order == Order::kShuffled ? SampleIndex(source.seed, source.samples, place.position)
+                                                              : place.position % source.samples;
+    Status copied = source.tokens->Copy(sample * options_.sequence_length, width,
+                                        batch.tokens.mutable_data_ptr<int64_t>() + i * width);
+    if (!copied) return Fail(copied.error());
+  }
+  if (options_.separator) WeighTargets(*options_.separator, batch);
   return batch;
 }
 

@@ -4,12 +4,14 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <ATen/ATen.h>
 
 #include "operator/base/error.h"
 #include "trainer/data/dataset.h"
+#include "trainer/data/mixture.h"
 
 namespace trainyard::data {
 
@@ -31,25 +33,49 @@ enum class Order {
   kSequential,  // validation: sample = cursor, from the start again after the last
 };
 
-// Reads sequences of one source by global cursor. The source must outlive it.
+struct ReadOptions {
+  int64_t sequence_length = 0;
+  Order order = Order::kShuffled;
+  uint64_t seed = 0;  // of the order
+  // The token that ends a document. What follows it does not continue what precedes it, so the target after a separator
+  // has no weight in the loss.
+  std::optional<int64_t> separator;
+};
+
+struct Batch {
+  at::Tensor tokens;    // [rows, sequence_length + 1] int64 on the CPU
+  at::Tensor weights;   // [rows, sequence_length] float: 0 for a target that does not count; undefined: all count
+  int64_t targets = 0;  // that count
+};
+
+// Reads sequences by global cursor, of one source or of a mixture. The sources must outlive it.
 class BatchReader {
  public:
-  // Error: kInvalidArgument when the source holds less than one sample.
-  static Result<BatchReader> Make(const TokenSource& source, int64_t sequence_length, Order order, uint64_t seed);
+  // Sequence n of the stream is sequence `position` of source `source` of mixture.At(n); each source goes through its
+  // own samples in its own order. Error: kInvalidArgument when a source holds less than one sample.
+  static Result<BatchReader> Make(std::vector<const TokenSource*> sources, Mixture mixture, ReadOptions options);
+  // One source.
+  static Result<BatchReader> Make(const TokenSource& source, ReadOptions options);
 
-  int64_t samples() const { return samples_; }
-  // [rows, sequence_length + 1] int64 on the CPU: the sequences at cursors [cursor, cursor + rows).
-  Result<at::Tensor> Load(int64_t cursor, int64_t rows) const;
+  // Of all sources together.
+  int64_t samples() const;
+  // The source's own, or that of all sources and their shares: what the order of samples depends on, besides the seed.
+  std::string fingerprint() const;
+  // The sequences at cursors [cursor, cursor + rows). Errors: as TokenSource::Copy.
+  Result<Batch> Load(int64_t cursor, int64_t rows) const;
 
  private:
-  BatchReader(const TokenSource& source, int64_t sequence_length, int64_t samples, Order order, uint64_t seed)
-      : source_(&source), sequence_length_(sequence_length), samples_(samples), order_(order), seed_(seed) {}
+  struct Source {
+    const TokenSource* tokens = nullptr;
+    int64_t samples = 0;
+    uint64_t seed = 0;
+  };
+  BatchReader(std::vector<Source> sources, Mixture mixture, ReadOptions options)
+      : sources_(std::move(sources)), mixture_(std::move(mixture)), options_(options) {}
 
-  const TokenSource* source_;
-  int64_t sequence_length_;
-  int64_t samples_;
-  Order order_;
-  uint64_t seed_;
+  std::vector<Source> sources_;
+  Mixture mixture_;
+  ReadOptions options_;
 };
 
 }  // namespace trainyard::data

@@ -76,6 +76,12 @@ Result<Mapping> Map(const std::string& path) {
   return Mapping(static_cast<const char*>(data), info.st_size);
 }
 
+std::string HexDigits(uint64_t value) {
+  char digits[17];
+  std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(value));
+  return digits;
+}
+
 struct File {
   std::string path;
   Mapping mapping;
@@ -136,7 +142,8 @@ class MappedSource final : public TokenSource {
       if (largest >= vocab_) {
         const int64_t at = std::find_if(out, out + count, [&](int64_t t) { return t >= vocab_; }) - out;
         return Fail(ErrorCode::kDataLoss, "data file " + file->path + ": token " + std::to_string(offset + at) +
-                                              " is " + std::to_string(out[at]) + ", not below the vocabulary of " +
+                                              " (byte " + std::to_string(file->header + (offset + at) * file->width) +
+                                              ") is " + std::to_string(out[at]) + ", not below the vocabulary of " +
                                               std::to_string(vocab_) + "; the file is damaged or of another tokenizer");
       }
       pos += count;
@@ -199,9 +206,9 @@ Result<std::unique_ptr<TokenSource>> TokenSource::Open(Format format, const std:
     HashFile(state, file);
     files.push_back(std::move(file));
   }
-  char digits[17];
-  std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(XXH3_64bits_digest(state)));
-  return std::make_unique<MappedSource>(std::move(files), vocab, digits);
+  return std::make_unique<MappedSource>(std::move(files), vocab, HexDigits(XXH3_64bits_digest(state)));
 }
+
+std::string Digest(const std::string& text) { return HexDigits(XXH3_64bits(text.data(), text.size())); }
 
 }  // namespace trainyard::data

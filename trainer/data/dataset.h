@@ -31,7 +31,7 @@ class TokenSource {
   // Tokens in all files together.
   virtual int64_t tokens() const = 0;
   // Copies tokens [pos, pos + n) to `out`. Errors: kInvalidArgument outside [0, tokens()), kDataLoss for a token that
-  // is not below the vocabulary (names file and position).
+  // is not below the vocabulary (names file, token and byte).
   virtual Status Copy(int64_t pos, int64_t n, int64_t* out) const = 0;
   // 16 hex digits (XXH3-64 over format, sizes and sampled blocks of each file, in order): the same for the same data
   // wherever it is mounted, kept in checkpoints so that a resume on other data is noticed.
@@ -40,5 +40,8 @@ class TokenSource {
  protected:
   TokenSource() = default;
 };
+
+// 16 hex digits: XXH3-64 of `text`. For fingerprints of several sources together.
+std::string Digest(const std::string& text);
 
 }  // namespace trainyard::data

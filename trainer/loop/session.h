@@ -7,8 +7,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "trainer/config/config.h"
+#include "trainer/data/background_reader.h"
 #include "trainer/data/batch.h"
 #include "trainer/data/dataset.h"
 #include "trainer/device/device.h"
@@ -37,9 +39,11 @@ struct Session {
   config::RankEnv env;
   int threads = 1;
   std::unique_ptr<Report> report;
-  std::unique_ptr<data::TokenSource> train_source, validation_source;
+  std::vector<std::unique_ptr<data::TokenSource>> train_sources;
+  std::unique_ptr<data::TokenSource> validation_source;
   std::optional<data::BatchReader> train, validation;
-  std::optional<SampleLog> sample_log;  // debugging aid, off unless asked for
+  std::unique_ptr<data::BackgroundReader> feed;  // of `train`: this rank's micro-batches
+  std::optional<SampleLog> sample_log;           // debugging aid, off unless asked for
   std::unique_ptr<device::Device> device;
   std::unique_ptr<dist::Comm> world;
   std::unique_ptr<engine::Engine> engine;

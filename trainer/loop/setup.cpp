@@ -32,30 +32,72 @@ int ThreadCount(const config::GetEnv& get) {
   return std::max(1, available / std::max(1, NumberIn(get, contract::kEnvNprocPerNode)));
 }
 
-std::vector<std::string> Paths(const std::vector<config::VolumePath>& paths, const std::string& volume_root) {
-  std::vector<std::string> resolved;
-  for (const auto& path : paths) resolved.push_back(path.Resolve(volume_root));
-  return resolved;
+Outcome<std::unique_ptr<data::TokenSource>> OpenSource(const Session& s, const std::vector<config::VolumePath>& files,
+                                                       const std::string& what) {
+  const auto format = s.job.data.format == config::DataFormat::kText ? data::Format::kText : data::Format::kTokens;
+  std::vector<std::string> paths;
+  for (const auto& file : files) paths.push_back(file.Resolve(s.env.volume_root));
+  auto opened = data::TokenSource::Open(format, paths, s.job.model.vocab_size);
+  if (!opened) return Fails(contract::kExitData, what + " data: " + opened.error().message);
+  return std::move(*opened);
 }
 
-Outcome<void> OpenData(Session& s) {
-  const auto& data = s.job.data;
-  const auto format = data.format == config::DataFormat::kText ? data::Format::kText : data::Format::kTokens;
-  const int64_t length = s.job.training.sequence_length;
-  const auto open = [&](const std::vector<config::VolumePath>& paths, const std::string& what, data::Order order,
-                        std::unique_ptr<data::TokenSource>& source,
-                        std::optional<data::BatchReader>& reader) -> Outcome<void> {
-    auto opened = data::TokenSource::Open(format, Paths(paths, s.env.volume_root), s.job.model.vocab_size);
-    if (!opened) return Fails(contract::kExitData, what + " data: " + opened.error().message);
-    source = std::move(*opened);
-    auto made = data::BatchReader::Make(*source, length, order, s.job.training.seed);
-    if (!made) return Fails(contract::kExitData, what + " data: " + made.error().message);
-    reader = std::move(*made);
-    return {};
-  };
-  if (auto train = open(data.train, "training", data::Order::kShuffled, s.train_source, s.train); !train) return train;
-  if (data.validation.empty() || s.job.training.evaluation_batches <= 0) return {};
-  return open(data.validation, "validation", data::Order::kSequential, s.validation_source, s.validation);
+data::ReadOptions OptionsOf(const Session& s, data::Order order) {
+  return {s.job.training.sequence_length, order, s.job.training.seed, s.job.data.document_separator};
+}
+
+// Files with weights are sources of a mixture, files without are one source.
+Outcome<void> OpenTraining(Session& s) {
+  std::vector<double> weights = s.job.data.Weights();
+  std::vector<std::vector<config::VolumePath>> groups(weights.empty() ? 1 : weights.size());
+  for (size_t i = 0; i < s.job.data.train.size(); ++i) groups[weights.empty() ? 0 : i].push_back(s.job.data.train[i]);
+  if (weights.empty()) weights = {1};
+  std::vector<const data::TokenSource*> sources;
+  for (const auto& files : groups) {
+    auto source = OpenSource(s, files, "training");
+    if (!source) return Fails(source.error());
+    sources.push_back(source->get());
+    s.train_sources.push_back(std::move(*source));
+  }
+  auto mixture = data::Mixture::Make(weights);
+  if (!mixture) return Fails(contract::kExitConfiguration, "data.train: " + mixture.error().message);
+  auto made = data::BatchReader::Make(sources, std::move(*mixture), OptionsOf(s, data::Order::kShuffled));
+  if (!made) return Fails(contract::kExitData, "training data: " + made.error().message);
+  s.train = std::move(*made);
+  const config::Training& training = s.job.training;
+  if (s.train->samples() < training.global_batch_size) {
+    return Fails(contract::kExitData,
+                 c10::str("training data: ", s.train->samples(), " sequences of training.sequenceLength ",
+                          training.sequence_length, " are fewer than one training.globalBatchSize of ",
+                          training.global_batch_size, ": each step would repeat them; give more data or lower it"));
+  }
+  data::BackgroundReader::Options feed;
+  feed.global_batch = training.global_batch_size;
+  feed.plan = data::PlanStep(training.global_batch_size, training.micro_batch_size, s.env.world, s.env.rank);
+  feed.end = training.steps * training.global_batch_size;
+  s.feed = std::make_unique<data::BackgroundReader>(*s.train, std::move(feed));
+  return {};
+}
+
+Outcome<void> OpenValidation(Session& s) {
+  if (s.job.data.validation.empty() || s.job.training.evaluation_batches <= 0) return {};
+  auto source = OpenSource(s, s.job.data.validation, "validation");
+  if (!source) return Fails(source.error());
+  s.validation_source = std::move(*source);
+  auto made = data::BatchReader::Make(*s.validation_source, OptionsOf(s, data::Order::kSequential));
+  if (!made) return Fails(contract::kExitData, "validation data: " + made.error().message);
+  s.validation = std::move(*made);
+  return {};
+}
+
+// A rank that only runs along costs what the others cost.
+void WarnOfIdleRanks(const Session& s) {
+  const config::Training& t = s.job.training;
+  const int64_t count = (t.global_batch_size + t.micro_batch_size - 1) / t.micro_batch_size;
+  if (s.env.rank != 0 || count >= s.env.world) return;
+  observe::Warn(c10::str(s.env.world - count, " of ", s.env.world, " ranks have no data: training.globalBatchSize ",
+                         t.global_batch_size, " in micro-batches of ", t.micro_batch_size, " is work for ", count,
+                         "; lower training.microBatchSize or use fewer ranks"));
 }
 
 }  // namespace
@@ -74,7 +116,9 @@ Outcome<std::unique_ptr<Session>> Prepare(const config::RankEnv& env, const conf
   at::set_num_threads(s.threads);
   s.report = std::make_unique<Report>(s.env, s.job.training.steps);
   s.report->Phase(contract::phase::kStarting);
-  if (auto data = OpenData(s); !data) return Fails(data.error());
+  if (auto train = OpenTraining(s); !train) return Fails(train.error());
+  if (auto validation = OpenValidation(s); !validation) return Fails(validation.error());
+  WarnOfIdleRanks(s);
   if (const char* where = get(kEnvSampleLog); where != nullptr) {
     auto log = SampleLog::Open(SampleLogPath(where, env.run_dir, env.attempt, env.rank));
     if (!log) return Fails(contract::kExitConfiguration, log.error().message);

@@ -72,7 +72,7 @@ std::string TrainStateJson(const Session& s) {
                                  {"seed", s.job.training.seed},
                                  {"sequenceLength", s.job.training.sequence_length},
                                  {"globalBatchSize", s.job.training.global_batch_size},
-                                 {"dataFingerprint", s.train_source->fingerprint()},
+                                 {"dataFingerprint", s.train->fingerprint()},
                                  {"resume", ResumeDirective(*s.job.checkpoint)},
                                  {"worldSize", s.env.world},
                                  {"threads", s.threads},
@@ -128,10 +128,10 @@ Outcome<Progress> ParseTrainState(const Session& s, const nlohmann::json& state)
                      std::to_string(s.job.training.sequence_length) +
                      ": the order of samples would change; set them back or use another checkpoint path");
   }
-  if (fingerprint != s.train_source->fingerprint()) {
-    return Fails(contract::kExitData, "the training data (fingerprint " + s.train_source->fingerprint() +
+  if (fingerprint != s.train->fingerprint()) {
+    return Fails(contract::kExitData, "the training data (fingerprint " + s.train->fingerprint() +
                                           ") is not the data of the checkpoint (" + fingerprint +
-                                          "): put it back or use another checkpoint path");
+                                          "): put files and weights back or use another checkpoint path");
   }
   progress.loss = OptionalNumber(state, "loss");
   progress.initial_validation_loss = OptionalNumber(state, "initialValidationLoss");

@@ -55,16 +55,18 @@ Outcome<StepResult> TrainStep(Session& s, int64_t step, observe::PhaseClock& clo
   for (size_t i = 0; i < plans.size(); ++i) {
     const data::MicroBatchPlan& plan = plans[i];
     clock.Switch(Activity::kData, now());
-    auto tokens = s.train->Load(s.progress.cursor + plan.first, plan.rows);
-    if (!tokens) return Fails(contract::kExitData, "training data of " + label + ": " + tokens.error().message);
-    if (s.sample_log && !plan.padding) s.sample_log->Append(step, s.progress.cursor + plan.first, *tokens);
-    const at::Tensor batch = tokens->to(s.device->torch());
+    auto batch = s.feed->Next(s.progress.cursor, i);
+    if (!batch) return Fails(contract::kExitData, "training data of " + label + ": " + batch.error().message);
+    if (s.sample_log && !plan.padding) s.sample_log->Append(step, s.progress.cursor + plan.first, batch->tokens);
+    const at::Tensor tokens = batch->tokens.to(s.device->torch());
+    const at::Tensor weights = plan.padding               ? at::zeros({plan.rows}, tokens.options().dtype(at::kFloat))
+                               : batch->weights.defined() ? batch->weights.to(tokens.device())
+                                                          : at::Tensor();
     clock.Switch(Activity::kCompute, now());
-    at::Tensor loss = plan.padding ? s.model->LossSum(batch, at::zeros({plan.rows}, batch.options().dtype(at::kFloat)))
-                                   : s.model->LossSum(batch);
+    at::Tensor loss = s.model->LossSum(tokens, weights);
     if (!plan.padding) {
       agreement.loss(plan.first / training.micro_batch_size) = loss.item<double>();
-      agreement.tokens() += static_cast<double>(plan.rows * training.sequence_length);
+      agreement.tokens() += static_cast<double>(batch->targets);
     }
     s.engine->Backward(std::move(loss), i + 1 == plans.size());
   }
@@ -76,6 +78,9 @@ Outcome<StepResult> TrainStep(Session& s, int64_t step, observe::PhaseClock& clo
   StepResult result;
   result.tokens = static_cast<int64_t>(agreement.tokens());
   result.stop = agreement.stop() > 0;
+  if (result.tokens == 0) {
+    return Fails(contract::kExitData, "training data of " + label + ": every target follows data.documentSeparator");
+  }
   const double scale = 1.0 / agreement.tokens();
   result.loss = agreement.LossSum() * scale;
   // Both figures are the same on every rank, so all leave together.

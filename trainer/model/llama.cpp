@@ -119,7 +119,9 @@ at::Tensor Llama::Loss(const at::Tensor& tokens, const at::Tensor& weights) {
   const int64_t b = tokens.size(0), s = tokens.size(1) - 1;
   const at::Tensor x = Hidden(tokens.narrow(1, 0, s));
   const at::Tensor targets = tokens.narrow(1, 1, s).reshape({b * s});
-  const at::Tensor per_token = weights.defined() ? weights.unsqueeze(1).expand({b, s}).reshape({b * s}) : weights;
+  const at::Tensor per_token = !weights.defined()   ? weights
+                               : weights.dim() == 2 ? weights.reshape({b * s})
+                                                    : weights.unsqueeze(1).expand({b, s}).reshape({b * s});
   const at::Tensor& head = host_.Param(0, config_.tied ? kEmbedding : kHead);
   return host_.PostForward(0, HeadLossSum(x, head, targets, per_token));
 }

@@ -29,7 +29,8 @@ class Llama {
   // tokens: [b, s+1] int64, 1 <= s <= max_positions. Sum over all b*s targets of the cross-entropy in nats; fp64
   // scalar.
   at::Tensor LossSum(const at::Tensor& tokens);
-  // weights: [b]; row i counts weights[i] times (0: padding micro-batch, whose gradients are zeros).
+  // weights: [b], row i counts weights[i] times (0: padding micro-batch, whose gradients are zeros); or [b, s], for
+  // each target its own (0 behind the end of a document).
   at::Tensor LossSum(const at::Tensor& tokens, const at::Tensor& weights);
   // tokens: [b, s] int64 -> [b, s, vocab] in the compute type.
   at::Tensor Logits(const at::Tensor& tokens);

@@ -240,6 +240,29 @@ TEST(ParseJob, NamesImpossibleCombinations) {
   EXPECT_THAT(ErrorWith("/checkpoint/resume", "Step"), HasSubstr("checkpoint.resumeStep: 0 with resume Step"));
 }
 
+TEST(ParseJob, ReadsWeightsOfTrainingFiles) {
+  json document = Valid();
+  EXPECT_TRUE(Parse(document.dump())->data.Weights().empty());
+  document["data"]["train"] = {{{"volume", "corpus"}, {"path", "a"}, {"weight", 0.25}},
+                               {{"volume", "corpus"}, {"path", "b"}}};
+  EXPECT_EQ(Parse(document.dump())->data.Weights(), (std::vector<double>{0.25, 1}));
+  document["data"]["train"][1]["weight"] = 1;
+  EXPECT_EQ(Parse(document.dump())->data.Weights(), (std::vector<double>{0.25, 1}));
+  EXPECT_THAT(ErrorWith("/data/train/0/weight", 0), HasSubstr("data.train[0].weight: 0 is out of range"));
+  EXPECT_THAT(ErrorWith("/data/train/0/weight", "much"), HasSubstr("data.train[0].weight: \"much\" is not a number"));
+  EXPECT_THAT(ErrorWith("/data/validation/0/weight", 1), HasSubstr("data.validation[0].weight: unknown key"));
+}
+
+TEST(ParseJob, ReadsTheDocumentSeparator) {
+  json document = Valid();
+  EXPECT_FALSE(Parse(document.dump())->data.document_separator.has_value());
+  document["data"]["documentSeparator"] = 0;
+  EXPECT_EQ(Parse(document.dump())->data.document_separator, 0);
+  EXPECT_THAT(ErrorWith("/data/documentSeparator", 256),
+              HasSubstr("data.documentSeparator: 256 is not a token of the vocabulary of 256"));
+  EXPECT_THAT(ErrorWith("/data/documentSeparator", -1), HasSubstr("data.documentSeparator: -1 is out of range"));
+}
+
 TEST(ParseJob, ReportsAllProblemsInOneLine) {
   json document = Valid();
   document["training"]["steps"] = 0;

@@ -89,9 +89,9 @@ TEST(PlanStep, ResizingNeitherRepeatsNorSkips_Bug2_6_60) {
 TEST(BatchReader, RowsAreSamplesWithTheirNextToken) {
   TempFiles files;
   auto source = TokenSource::Open(Format::kText, {files.Write("a", "abcdefghijklm")}, 256).value();
-  const auto reader = BatchReader::Make(*source, 4, Order::kSequential, 0).value();
+  const auto reader = BatchReader::Make(*source, {4, Order::kSequential, 0, {}}).value();
   EXPECT_EQ(reader.samples(), 3);
-  const at::Tensor batch = reader.Load(1, 3).value();
+  const at::Tensor batch = reader.Load(1, 3).value().tokens;
   EXPECT_EQ(batch.sizes(), (std::vector<int64_t>{3, 5}));
   EXPECT_EQ(batch.scalar_type(), at::kLong);
   const auto row = [&](int64_t i) {
@@ -113,8 +113,8 @@ TEST(BatchReader, ShuffledRowsFollowTheSampler) {
     text += static_cast<char>(i);
   }
   auto source = TokenSource::Open(Format::kText, {files.Write("a", text)}, 256).value();
-  const auto reader = BatchReader::Make(*source, 2, Order::kShuffled, 5).value();
-  const at::Tensor batch = reader.Load(45, 10).value();
+  const auto reader = BatchReader::Make(*source, {2, Order::kShuffled, 5, {}}).value();
+  const at::Tensor batch = reader.Load(45, 10).value().tokens;
   for (int64_t i = 0; i < 10; ++i) {
     EXPECT_EQ(batch[i][0].item<int64_t>(), 2 * SampleIndex(5, 50, 45 + i));
   }
@@ -123,9 +123,60 @@ TEST(BatchReader, ShuffledRowsFollowTheSampler) {
 TEST(BatchReader, RefusesDataShorterThanOneSample) {
   TempFiles files;
   auto source = TokenSource::Open(Format::kText, {files.Write("a", "abcd")}, 256).value();
-  auto reader = BatchReader::Make(*source, 4, Order::kShuffled, 5);
+  auto reader = BatchReader::Make(*source, {4, Order::kShuffled, 5, {}});
   ASSERT_FALSE(reader.has_value());
   EXPECT_NE(reader.error().message.find("4 tokens"), std::string::npos);
+}
+
+// Each source of a mixture goes through its own samples in its own order; nothing depends on where reading starts.
+TEST(BatchReader, MixturesTakeEachSourceInItsOwnOrder) {
+  TempFiles files;
+  auto a = TokenSource::Open(Format::kText, {files.Write("a", std::string(41, 'a'))}, 256).value();
+  std::string text;
+  for (int i = 0; i < 61; ++i) text += static_cast<char>(128 + i);
+  auto b = TokenSource::Open(Format::kText, {files.Write("b", text)}, 256).value();
+  const auto mixture = Mixture::Make({1, 3}).value();
+  const auto reader = BatchReader::Make({a.get(), b.get()}, mixture, {4, Order::kShuffled, 9, {}}).value();
+  EXPECT_EQ(reader.samples(), 10 + 15);
+  std::map<int64_t, int> seen;
+  for (int64_t cursor = 0; cursor < 60; ++cursor) {
+    const Batch batch = reader.Load(cursor, 1).value();
+    const int64_t first = batch.tokens[0][0].item<int64_t>();
+    EXPECT_EQ(first == 'a', mixture.At(cursor).source == 0);
+    EXPECT_FALSE(batch.weights.defined());
+    EXPECT_EQ(batch.targets, 4);
+    if (first != 'a') ++seen[first];
+  }
+  // 45 of the second source's 15 samples: three epochs.
+  ASSERT_EQ(seen.size(), 15U);
+  for (const auto& [first, count] : seen) EXPECT_EQ(count, 3) << first;
+  EXPECT_TRUE(at::equal(reader.Load(17, 20).value().tokens.narrow(0, 3, 4), reader.Load(20, 4).value().tokens));
+}
+
+TEST(BatchReader, FingerprintOfAMixtureKnowsSourcesAndShares) {
+  TempFiles files;
+  auto a = TokenSource::Open(Format::kText, {files.Write("a", "abcdefghijk")}, 256).value();
+  auto b = TokenSource::Open(Format::kText, {files.Write("b", "lmnopqrstuv")}, 256).value();
+  const auto print = [&](std::vector<const TokenSource*> sources, std::vector<double> weights) {
+    return BatchReader::Make(std::move(sources), Mixture::Make(weights).value(), {4, Order::kShuffled, 9, {}})
+        .value()
+        .fingerprint();
+  };
+  EXPECT_EQ(print({a.get()}, {3}), a->fingerprint());
+  EXPECT_EQ(print({a.get(), b.get()}, {1, 2}), print({a.get(), b.get()}, {0.5, 1}));
+  EXPECT_NE(print({a.get(), b.get()}, {1, 2}), print({a.get(), b.get()}, {2, 1}));
+  EXPECT_NE(print({a.get(), b.get()}, {1, 1}), print({b.get(), a.get()}, {1, 1}));
+}
+
+TEST(BatchReader, TargetsAfterASeparatorDoNotCount) {
+  TempFiles files;
+  auto source = TokenSource::Open(Format::kText, {files.Write("a", "ab|cd|e||f|gh")}, 256).value();
+  const auto reader = BatchReader::Make(*source, {6, Order::kSequential, 0, '|'}).value();
+  const Batch batch = reader.Load(0, 2).value();
+  // Inputs a b | c d | and e | | f | g; the target of a separator is the start of another document.
+  const at::Tensor want = at::tensor({1, 1, 0, 1, 1, 0, 1, 0, 0, 1, 0, 1}, at::kFloat).view({2, 6});
+  EXPECT_TRUE(at::equal(batch.weights, want)) << batch.weights;
+  EXPECT_EQ(batch.targets, 7);
 }
 
 }  // namespace

@@ -97,7 +97,7 @@ TEST(TokenSource, ATokenBeyondTheVocabularyIsFoundWhenRead) {
   Status status = source->Copy(1, 3, out);
   ASSERT_FALSE(status.has_value());
   EXPECT_EQ(status.error().code, ErrorCode::kDataLoss);
-  EXPECT_THAT(status.error().message, HasSubstr("token 2 is 11"));
+  EXPECT_THAT(status.error().message, HasSubstr("token 2 (byte 36) is 11"));
 }
 
 TEST(TokenSource, FingerprintFollowsTheContentOnly) {

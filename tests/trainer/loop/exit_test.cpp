@@ -27,6 +27,15 @@ class TinyVolume {
   bool mounted_;
 };
 
+// A token file of 2-byte tokens: the form of docs/data.md.
+std::string TokenFile(const std::vector<uint16_t>& tokens, uint64_t vocab) {
+  const uint32_t version_and_width[2] = {1, 2};
+  const uint64_t count_and_vocab[2] = {tokens.size(), vocab};
+  return "TYTOKEN1" + std::string(reinterpret_cast<const char*>(version_and_width), 8) +
+         std::string(reinterpret_cast<const char*>(count_and_vocab), 16) +
+         std::string(reinterpret_cast<const char*>(tokens.data()), tokens.size() * 2);
+}
+
 class ExitTest : public JobTest {
  protected:
   // Runs one rank to its end and checks code and termination message.
@@ -55,6 +64,49 @@ TEST_F(ExitTest, MoreRanksThanSequences) {
 TEST_F(ExitTest, MissingData) {
   job_["data"]["train"][0]["path"] = "gone.txt";
   Expect(contract::kExitData, "Configuration", HasSubstr("gone.txt"));
+}
+
+TEST_F(ExitTest, DataShorterThanOneBatch) {
+  WriteText(dir_ / "volumes/corpus/train.txt", std::string(7 * 32 + 1, 'x'));  // 7 sequences for a batch of 8
+  Expect(contract::kExitData, "Configuration",
+         AllOf(HasSubstr("7 sequences of training.sequenceLength 32"), HasSubstr("training.globalBatchSize of 8")), 1,
+         2);
+  WriteText(dir_ / "volumes/corpus/train.txt", std::string(32, 'x'));
+  Expect(contract::kExitData, "Configuration", HasSubstr("fewer than one sample"), 2);
+}
+
+// A token beyond the embedding is named with its file and place, by the rank that needs it and at once.
+TEST_F(ExitTest, TokensOutOfRange) {
+  std::vector<uint16_t> tokens(8 * 32 * 60 + 1, 7);
+  tokens[5000] = 999;
+  WriteText(dir_ / "volumes/corpus/train.bin", TokenFile(tokens, 1000));
+  job_["data"] = {{"format", "Tokens"}, {"train", {{{"volume", "corpus"}, {"path", "train.bin"}}}}};
+  job_["training"]["evaluation"]["everySteps"] = 0;
+  Expect(contract::kExitData, "Configuration",
+         AllOf(HasSubstr("train.bin has a vocabulary of 1000"), HasSubstr("the model's 256")));
+  WriteText(dir_ / "volumes/corpus/train.bin", TokenFile(tokens, 256));  // which is not true
+  Expect(contract::kExitData, "Configuration",
+         AllOf(HasSubstr("training data of step "), HasSubstr("train.bin: token 5000 (byte 10032) is 999")), 2, 2);
+}
+
+TEST_F(ExitTest, RanksWithoutDataAreNamed) {
+  job_["training"]["steps"] = 5;
+  job_["training"]["microBatchSize"] = 4;
+  Attempt run = RunToEnd(3, 1);
+  EXPECT_THAT(run.process->Log(), HasSubstr("1 of 3 ranks have no data"));
+}
+
+TEST_F(ExitTest, OtherMixtureThanTheCheckpoint) {
+  WriteText(dir_ / "volumes/corpus/more.txt", std::string(5'000, 'y'));
+  job_["data"]["train"] = {{{"volume", "corpus"}, {"path", "train.txt"}, {"weight", 3}},
+                           {{"volume", "corpus"}, {"path", "more.txt"}}};
+  job_["training"]["steps"] = 10;
+  RunToEnd(2, 1);
+  job_["training"]["steps"] = 20;
+  job_["data"]["train"][1]["weight"] = 2;
+  Expect(contract::kExitData, "Configuration", HasSubstr("put files and weights back"), 2);
+  job_["data"]["train"][1]["weight"] = 1;
+  EXPECT_EQ(RunToEnd(1, 3).StatusFile()["resumedFromStep"], 10);
 }
 
 TEST_F(ExitTest, OtherDataThanTheCheckpoint) {

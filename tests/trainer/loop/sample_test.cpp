@@ -10,7 +10,7 @@ namespace {
 constexpr int64_t kSteps = 120;
 constexpr int64_t kGlobalBatch = 8;
 
-class SampleTest : public JobTest {
+class SampleTest : public JobTest, public ::testing::WithParamInterface<bool> {
  protected:
   // step -> cursor -> digests, of all ranks of one attempt, as the ranks logged them while they read.
   using Samples = std::map<int64_t, std::multimap<int64_t, std::string>>;
@@ -29,7 +29,14 @@ class SampleTest : public JobTest {
   Attempt StartLogged(int world, int attempt) { return Start(world, attempt, {{"TRAINYARD_SAMPLE_LOG", "1"}}); }
 };
 
-TEST_F(SampleTest, EveryPlaceIsTrainedOnOnceOverTwoResizesAndAKill_Bug2_4_5_6) {
+// Of one source, and of a mixture: both are functions of the cursor alone.
+TEST_P(SampleTest, EveryPlaceIsTrainedOnOnceOverTwoResizesAndAKill_Bug2_4_5_6) {
+  if (GetParam()) {
+    std::filesystem::copy_file(dir_ / "volumes/corpus/valid.txt", dir_ / "volumes/corpus/more.txt");
+    job_["data"]["train"] = {{{"volume", "corpus"}, {"path", "train.txt"}, {"weight", 0.6}},
+                             {{"volume", "corpus"}, {"path", "more.txt"}, {"weight", 0.4}}};
+    job_["data"]["documentSeparator"] = '\n';
+  }
   job_["training"]["steps"] = kSteps;
   job_["checkpoint"]["everySteps"] = 15;
   job_["checkpoint"]["path"] = "undisturbed";
@@ -80,6 +87,9 @@ TEST_F(SampleTest, EveryPlaceIsTrainedOnOnceOverTwoResizesAndAKill_Bug2_4_5_6) {
     EXPECT_EQ(samples, reference.at(step)) << "step " << step;
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Data, SampleTest, ::testing::Values(false, true),
+                         [](const auto& info) { return info.param ? "Mixture" : "OneSource"; });
 
 }  // namespace
 }  // namespace trainyard::loop
