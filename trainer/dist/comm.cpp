@@ -12,6 +12,29 @@ class DoneWork final : public Work {
   void Wait() override {}
 };
 
+// Times what Wait blocks.
+class ObservedWork final : public Work {
+ public:
+  ObservedWork(WorkPtr work, ObservedCall call, std::string label, std::shared_ptr<CommObserver> observer)
+      : work_(std::move(work)), call_(call), label_(std::move(label)), observer_(std::move(observer)) {
+    call_.label = label_;
+  }
+  void Wait() override {
+    const auto begin = std::chrono::steady_clock::now();
+    work_->Wait();
+    if (told_) return;
+    told_ = true;
+    observer_->Waited(call_, begin, std::chrono::steady_clock::now());
+  }
+
+ private:
+  const WorkPtr work_;
+  ObservedCall call_;
+  const std::string label_;
+  const std::shared_ptr<CommObserver> observer_;
+  bool told_ = false;
+};
+
 WorkPtr Done() { return std::make_unique<DoneWork>(); }
 
 void CopyTo(const at::Tensor& out, const at::Tensor& in) {
@@ -52,7 +75,18 @@ CallOptions Comm::Prepare(Call call, CallOptions options, int64_t bytes) {
     options.deadline = default_deadline_;
   }
   payload_[static_cast<int>(call)].fetch_add(bytes, std::memory_order_relaxed);
+  if (observer_) {
+    prepared_ = {CallName(call), {}, bytes, std::chrono::steady_clock::now()};
+    prepared_label_ = options.label;
+  }
   return options;
+}
+
+WorkPtr Comm::Observed(WorkPtr work) {
+  if (!observer_) {
+    return work;
+  }
+  return std::make_unique<ObservedWork>(std::move(work), prepared_, prepared_label_, observer_);
 }
 
 // A 1-d alias of `t` outside autograd and with its own version counter: what backends work on.
@@ -100,7 +134,7 @@ WorkPtr Comm::AllGather(at::Tensor out, at::Tensor in, CallOptions options) {
     return Done();
   }
   options = Prepare(Call::kAllGather, std::move(options), static_cast<int64_t>(out.nbytes()));
-  return DoAllGather(std::move(out), std::move(in), std::move(options));
+  return Observed(DoAllGather(std::move(out), std::move(in), std::move(options)));
 }
 
 WorkPtr Comm::ReduceScatter(at::Tensor out, at::Tensor in, Reduce reduce, CallOptions options) {
@@ -113,7 +147,7 @@ WorkPtr Comm::ReduceScatter(at::Tensor out, at::Tensor in, Reduce reduce, CallOp
     return Done();
   }
   options = Prepare(Call::kReduceScatter, std::move(options), static_cast<int64_t>(in.nbytes()));
-  return DoReduceScatter(std::move(out), std::move(in), reduce, std::move(options));
+  return Observed(DoReduceScatter(std::move(out), std::move(in), reduce, std::move(options)));
 }
 
 WorkPtr Comm::AllReduce(at::Tensor t, Reduce reduce, CallOptions options) {
@@ -123,7 +157,7 @@ WorkPtr Comm::AllReduce(at::Tensor t, Reduce reduce, CallOptions options) {
     return Done();
   }
   options = Prepare(Call::kAllReduce, std::move(options), static_cast<int64_t>(t.nbytes()));
-  return DoAllReduce(std::move(t), reduce, std::move(options));
+  return Observed(DoAllReduce(std::move(t), reduce, std::move(options)));
 }
 
 WorkPtr Comm::AllToAll(at::Tensor out, at::Tensor in, CallOptions options) {
@@ -138,7 +172,7 @@ WorkPtr Comm::AllToAll(at::Tensor out, at::Tensor in, CallOptions options) {
     return Done();
   }
   options = Prepare(Call::kAllToAll, std::move(options), static_cast<int64_t>(in.nbytes()));
-  return DoAllToAll(std::move(out), std::move(in), std::move(options));
+  return Observed(DoAllToAll(std::move(out), std::move(in), std::move(options)));
 }
 
 WorkPtr Comm::Broadcast(at::Tensor t, int root, CallOptions options) {
@@ -148,7 +182,7 @@ WorkPtr Comm::Broadcast(at::Tensor t, int root, CallOptions options) {
     return Done();
   }
   options = Prepare(Call::kBroadcast, std::move(options), static_cast<int64_t>(t.nbytes()));
-  return DoBroadcast(std::move(t), root, std::move(options));
+  return Observed(DoBroadcast(std::move(t), root, std::move(options)));
 }
 
 WorkPtr Comm::Send(at::Tensor t, int to, int tag, CallOptions options) {
@@ -161,7 +195,7 @@ WorkPtr Comm::Send(at::Tensor t, int to, int tag, CallOptions options) {
     return Done();
   }
   options = Prepare(Call::kSend, std::move(options), static_cast<int64_t>(t.nbytes()));
-  return DoSend(std::move(t), to, tag, std::move(options));
+  return Observed(DoSend(std::move(t), to, tag, std::move(options)));
 }
 
 WorkPtr Comm::Recv(at::Tensor t, int from, int tag, CallOptions options) {
@@ -174,13 +208,13 @@ WorkPtr Comm::Recv(at::Tensor t, int from, int tag, CallOptions options) {
     return Done();
   }
   options = Prepare(Call::kRecv, std::move(options), static_cast<int64_t>(t.nbytes()));
-  return DoRecv(std::move(t), from, tag, std::move(options));
+  return Observed(DoRecv(std::move(t), from, tag, std::move(options)));
 }
 
 void Comm::Barrier(CallOptions options) {
   if (size_ > 1) {
     options = Prepare(Call::kBarrier, std::move(options), 0);
-    DoBarrier(std::move(options))->Wait();
+    Observed(DoBarrier(std::move(options)))->Wait();
   }
 }
 
@@ -209,6 +243,7 @@ std::unique_ptr<Comm> Comm::Split(int color, int key, CallOptions options) {
   }
   std::unique_ptr<Comm> group = DoSplit(members, color, sequence, options);
   group->set_default_deadline(default_deadline_);
+  group->set_observer(observer_);
   return group;
 }
 

@@ -17,11 +17,13 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
 
 #include "operator/base/error.h"
+#include "trainer/dist/observer.h"
 
 namespace trainyard::dist {
 
@@ -114,6 +116,9 @@ class Comm {
   std::chrono::milliseconds default_deadline() const { return default_deadline_; }
   void set_default_deadline(std::chrono::milliseconds deadline) { default_deadline_ = deadline; }
 
+  // Tells `observer` of every wait from now on; groups made by Split after this tell it too. Null: nobody.
+  void set_observer(std::shared_ptr<CommObserver> observer) { observer_ = std::move(observer); }
+
   // Payload so far: bytes of the larger tensor of each call that reached the backend, whatever the backend sends on
   // the wire for it.
   int64_t payload_bytes() const;
@@ -141,6 +146,7 @@ class Comm {
 
  private:
   CallOptions Prepare(Call call, CallOptions options, int64_t bytes);
+  WorkPtr Observed(WorkPtr work);  // that of the call which was prepared last
   [[noreturn]] void Misuse(Call call, const CallOptions& options, const std::string& what) const;
   at::Tensor Flat(Call call, const CallOptions& options, const at::Tensor& t) const;
   void CheckPair(Call call, const CallOptions& options, const at::Tensor& larger, const at::Tensor& smaller,
@@ -155,6 +161,9 @@ class Comm {
   int splits_ = 0;
   std::atomic<bool> aborted_{false};
   std::array<std::atomic<int64_t>, kCallKinds> payload_{};
+  std::shared_ptr<CommObserver> observer_;
+  ObservedCall prepared_;       // with an observer only
+  std::string prepared_label_;  // of the same call
 };
 
 }  // namespace trainyard::dist

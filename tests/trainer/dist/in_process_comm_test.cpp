@@ -73,5 +73,36 @@ TEST(InProcessComm, SaysWhichCallsDiffer) {
   });
 }
 
+class Recorder final : public CommObserver {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  void Waited(const ObservedCall& call, Time begin, Time end) override {
+    ordered = ordered && call.issued <= begin && begin <= end;
+    said += std::string(call.name) + " '" + std::string(call.label) + "' " + std::to_string(call.bytes) + "; ";
+  }
+  std::string said;
+  bool ordered = true;
+};
+
+TEST(InProcessComm, TellsItsObserverOfEveryWait) {
+  RunThreads(2, [](Comm& c) -> std::string {
+    auto recorder = std::make_shared<Recorder>();
+    c.set_observer(recorder);
+    const WorkPtr work = c.AllReduce(at::ones({4}), Reduce::kSum, {.label = "a"});
+    if (!recorder->said.empty()) return "told before the wait: " + recorder->said;
+    work->Wait();
+    work->Wait();  // told once
+    recorder->said += "| ";
+    c.AllReduce(at::empty({0}), Reduce::kSum)->Wait();  // no backend, no wait
+    const auto part = c.Split(0, c.rank());
+    recorder->said = recorder->said.substr(0, recorder->said.find('|'));
+    part->AllGather(at::empty({2, 3}), at::ones({3}), {.label = "b"})->Wait();
+    c.set_observer(nullptr);
+    c.Barrier();
+    const std::string want = "AllReduce 'a' 16; AllGather 'b' 24; ";
+    return recorder->said != want ? recorder->said : recorder->ordered ? "" : "times out of order";
+  });
+}
+
 }  // namespace
 }  // namespace trainyard::dist
