@@ -18,6 +18,8 @@ struct RunFlags {
   std::vector<std::string> volumes;  // NAME=PATH
   std::string output = "text";       // text, json
   int port = 0;
+  std::vector<int64_t> ladder;  // sizes to run one after the other, in place of the job itself
+  int64_t ladder_steps = 30;
 };
 
 struct RunSetup {

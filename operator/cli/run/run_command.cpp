@@ -7,6 +7,7 @@
 
 #include "operator/cli/exit_codes.h"
 #include "operator/cli/run/interrupts.h"
+#include "operator/cli/run/ladder.h"
 #include "operator/cli/run/session.h"
 #include "operator/cli/run/state_dir.h"
 
@@ -45,6 +46,7 @@ int RunRun(const RunFlags& flags, const Console& console) {
   Interrupts interrupts;
   RealClock clock;
   Printer printer(console, flags.output == "json", clock.Now());
+  if (!flags.ladder.empty()) return RunLadder(flags, setup, state_dir->path(), interrupts, console, printer);
   printer.Note("job " + setup.job.meta.name + " on " + std::to_string(flags.nodes) + " simulated node" +
                    (flags.nodes == 1 ? "" : "s") + " with " + std::to_string(flags.gpus_per_node) +
                    (flags.gpus_per_node == 1 ? " GPU" : " GPUs") + " each; state in " + state_dir->path(),
@@ -72,6 +74,14 @@ void AddRunCommand(CLI::App& app, int& exit_code, const Console& console) {
       ->capture_default_str();
   run->add_option("--listen", flags->port, "Port on 127.0.0.1 for 'trainyard get' and 'resize'; 0: any free one")
       ->check(CLI::Range(0, 65535))
+      ->capture_default_str();
+  run->add_option(
+         "--ladder", flags->ladder,
+         "1,2,4: run a few steps at each of these GPU counts in place of the job, and compare speed and losses")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 256));
+  run->add_option("--ladder-steps", flags->ladder_steps, "Steps at each size; the first ten are warm-up")
+      ->check(CLI::Range(20, 100000))
       ->capture_default_str();
   run->callback([flags, &exit_code, &console] { exit_code = RunRun(*flags, console); });
 }
