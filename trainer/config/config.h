@@ -85,6 +85,13 @@ struct Schedule {
   DecayShape decay_shape = DecayShape::kLinear;
 };
 
+// A timeline of some steps.
+struct Profile {
+  int64_t from_step = 0;
+  int64_t steps = 0;
+  std::optional<VolumePath> directory;  // absent: the run directory
+};
+
 enum class DeviceType { kCpu, kCuda };
 enum class Precision { kFp32, kBf16 };
 
@@ -100,6 +107,7 @@ struct Training {
   double gradient_clip_norm = 0;       // 0: no clipping
   int64_t evaluation_every_steps = 0;  // 0: none
   int64_t evaluation_batches = 0;
+  std::optional<Profile> profile;
   uint64_t seed = 0;
 };
 
@@ -115,6 +123,11 @@ struct Checkpoint {
   int64_t resume_step = 0;  // with kStep
 };
 
+struct Observe {
+  std::optional<VolumePath> tensorboard;  // directory of event files; absent: none
+  double peak_flops = 0;                  // FLOP/s of one rank's device in the compute type; 0: unknown, so no MFU
+};
+
 struct Job {
   Identity identity;
   Model model;
@@ -122,6 +135,7 @@ struct Job {
   Training training;
   Strategy strategy = Strategy::kDdp;
   std::optional<Checkpoint> checkpoint;  // absent: no checkpoints
+  Observe observe;
 };
 
 // Reads a resolved job. Unknown keys, wrong types, missing keys and impossible combinations are all reported at once,

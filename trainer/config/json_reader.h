@@ -54,6 +54,8 @@ class JsonReader {
   // The elements of the array under `key`; nothing when it is absent or not an array.
   std::optional<std::vector<const nlohmann::json*>> Array(const char* key, bool optional = false);
 
+  // Whether the key is there; does not count as asking for it.
+  bool Has(const char* key) const { return value_ != nullptr && value_->contains(key); }
   bool present() const { return value_ != nullptr; }
   std::string Path(std::string_view key) const;
   void Add(std::string_view key, const std::string& problem);

@@ -143,6 +143,29 @@ Schedule ReadSchedule(JsonReader r) {
   return s;
 }
 
+std::optional<Profile> ReadProfile(JsonReader r) {
+  if (!r.present()) return std::nullopt;
+  Profile p;
+  p.from_step = r.Int("fromStep", 1, kManySteps);
+  p.steps = r.Int("steps", 1, kManySteps);
+  if (r.Has("volume")) p.directory = ReadVolumePath(r);
+  r.Finish();
+  return p;
+}
+
+Observe ReadObserve(JsonReader r) {
+  Observe o;
+  if (!r.present()) return o;
+  JsonReader tensorboard = r.Object("tensorboard", true);
+  if (tensorboard.present()) {
+    o.tensorboard = ReadVolumePath(tensorboard);
+    tensorboard.Finish();
+  }
+  o.peak_flops = r.Number("peakFlops", 0, 1e21, false, 0);
+  r.Finish();
+  return o;
+}
+
 Training ReadTraining(JsonReader r) {
   Training t;
   t.device = r.Enum<DeviceType>("device", {{"CPU", DeviceType::kCpu}, {"CUDA", DeviceType::kCuda}});
@@ -160,6 +183,7 @@ Training ReadTraining(JsonReader r) {
     t.evaluation_batches = evaluation.Int("batches", 0, kManySteps);
     evaluation.Finish();
   }
+  t.profile = ReadProfile(r.Object("profile", true));
   t.seed = r.Unsigned("seed");
   r.Finish();
   return t;
@@ -275,6 +299,7 @@ Result<Job> Parse(const std::string& text) {
       {{"DDP", Strategy::kDdp}, {"ZeRO1", Strategy::kZero1}, {"ZeRO2", Strategy::kZero2}, {"FSDP", Strategy::kFsdp}});
   parallelism.Finish();
   job.checkpoint = ReadCheckpoint(r.Object("checkpoint", true));
+  job.observe = ReadObserve(r.Object("observe", true));
   r.Finish();
   // Combinations of values that are themselves wrong would only repeat the complaint.
   if (problems.empty()) {

@@ -1,7 +1,9 @@
 #include "trainer/loop/report.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cinttypes>
+#include <cmath>
 #include <cstdio>
 
 #include "operator/base/files.h"
@@ -14,13 +16,16 @@ namespace {
 constexpr std::chrono::milliseconds kStatusInterval{200};
 constexpr std::chrono::seconds kLineInterval{10};  // a log is read by people: the step log has every step
 
+// Seconds since the epoch.
+double WallTime() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
+
 std::string InRunDir(const config::RankEnv& env, std::string_view file) {
   return env.run_dir + "/" + std::string(file);
 }
 
 }  // namespace
 
-Report::Report(const config::RankEnv& env, int64_t steps)
+Report::Report(const config::RankEnv& env, const config::Observe& observe, int64_t steps)
     : active_(env.rank == 0), file_(InRunDir(env, contract::kStatusFile), kStatusInterval) {
   status_.job_uid = env.uid;
   status_.attempt = env.attempt;
@@ -30,11 +35,18 @@ Report::Report(const config::RankEnv& env, int64_t steps)
   status_.phase = contract::phase::kStarting;
   if (!active_) return;
   Check(MakeDirectories(env.run_dir));
-  auto log = observe::StepLog::Open(InRunDir(env, contract::kStepLogFile));
-  if (log) {
+  if (auto log = observe::StepLog::Open(InRunDir(env, contract::kStepLogFile)); log) {
     log_ = std::move(*log);
   } else {
     Check(Fail(log.error()));
+  }
+  if (!observe.tensorboard) return;
+  const std::string suffix = "trainyard." + std::to_string(env.attempt) + "." + std::to_string(env.round);
+  if (auto events = observe::EventFile::Open(observe.tensorboard->Resolve(env.volume_root), WallTime(), suffix);
+      events) {
+    events_ = std::move(*events);
+  } else {
+    Check(Fail(events.error()));
   }
 }
 
@@ -43,26 +55,81 @@ void Report::Phase(std::string_view phase) {
   Flush();
 }
 
+void Report::Begin(int64_t step) {
+  if (events_) Check(events_->AppendStart(WallTime(), step + 1));
+}
+
+void Report::Evaluated(int64_t step, double loss) {
+  if (!active_) return;
+  status_.validation_loss = loss;
+  if (step == 0) status_.initial_validation_loss = loss;
+  if (events_) {
+    Check(events_->Append(WallTime(), step, {{"validation/loss", loss}, {"validation/perplexity", std::exp(loss)}}));
+  }
+  char line[120];
+  std::snprintf(line, sizeof line, "held-out loss after step %" PRId64 ": %.4f, perplexity %.2f", step, loss,
+                std::exp(loss));
+  observe::Info(line);
+}
+
 void Report::Step(const observe::StepRecord& record) {
   if (!active_) return;
   status_.phase = contract::phase::kTraining;
   status_.step = record.step;
   status_.loss = record.loss;
   status_.tokens_per_second = record.tokens_per_second;
+  status_.mfu = record.mfu;
   status_.step_seconds = record.step_seconds;
   status_.data_seconds = record.data_seconds;
-  const auto now = std::chrono::steady_clock::now();
-  Check(file_.Update(status_, now));
-  if (log_) Check(log_->Append(record));
-  if (now - last_line_ >= kLineInterval || record.step == status_.steps) {
-    last_line_ = now;
-    char line[200];
-    std::snprintf(line, sizeof line,
-                  "step %" PRId64 " of %" PRId64 ": loss %.4f, learning rate %.3g, gradient norm %.3f, %.0f tokens/s",
-                  record.step, status_.steps, record.loss, record.learning_rate, record.gradient_norm,
-                  record.tokens_per_second);
-    observe::Info(line);
+  status_.compute_seconds = record.compute_seconds;
+  status_.communication_seconds = record.communication_seconds;
+  status_.optimizer_seconds = record.optimizer_seconds;
+  status_.checkpoint_seconds = record.checkpoint_seconds;
+  if (record.ranks) {
+    const std::vector<int64_t>& bytes = record.ranks->peak_bytes;
+    const auto [least, most] = std::minmax_element(bytes.begin(), bytes.end());
+    status_.rank_memory = observe::RankMemoryStatus{*most, static_cast<int>(most - bytes.begin()), *least};
   }
+  Alert(record);
+  Check(file_.Update(status_, std::chrono::steady_clock::now()));
+  if (log_) Check(log_->Append(record));
+  if (events_) {
+    Check(events_->Append(WallTime(), record.step,
+                          {{"train/loss", record.loss},
+                           {"train/learning_rate", record.learning_rate},
+                           {"train/gradient_norm", record.gradient_norm},
+                           {"train/tokens_per_second", record.tokens_per_second}}));
+  }
+  Line(record);
+}
+
+void Report::Alert(const observe::StepRecord& record) {
+  const auto spike = spikes_.See(record.step, record.loss);
+  if (!spike) return;
+  status_.loss_spike = observe::SpikeStatus{spike->step, spike->loss, spike->median};
+  char line[200];
+  std::snprintf(line, sizeof line,
+                "loss spike at step %" PRId64
+                ": %.4f, above %.4f; the median before it was %.4f, the gradient norm is %.3f",
+                spike->step, spike->loss, spike->threshold, spike->median, record.gradient_norm);
+  observe::Warn(line);
+}
+
+void Report::Line(const observe::StepRecord& record) {
+  const auto now = std::chrono::steady_clock::now();
+  if (now - last_line_ < kLineInterval && record.step != status_.steps) return;
+  last_line_ = now;
+  const double percent = 100 / record.step_seconds;
+  char line[300];
+  std::snprintf(line, sizeof line,
+                "step %" PRId64 " of %" PRId64
+                ": loss %.4f, learning rate %.3g, gradient norm %.3f, %.0f tokens/s; %.0f ms: "
+                "data %.0f %%, compute %.0f %%, communication %.0f %%, optimizer %.0f %%",
+                record.step, status_.steps, record.loss, record.learning_rate, record.gradient_norm,
+                record.tokens_per_second, record.step_seconds * 1e3, record.data_seconds * percent,
+                record.compute_seconds * percent, record.communication_seconds * percent,
+                record.optimizer_seconds * percent);
+  observe::Info(line);
 }
 
 void Report::Flush() {

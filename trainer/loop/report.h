@@ -1,5 +1,6 @@
-// What rank 0 tells the world: status.json, the step log and lines for people. On other ranks everything is silent.
-// A report that cannot be written is warned about once and never ends training. Thread-safety: one thread.
+// What rank 0 tells the world: status.json, the step log, TensorBoard events and lines for people. On other ranks
+// everything is silent. A report that cannot be written is warned about once and never ends training. Thread-safety:
+// one thread.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +9,8 @@
 #include <string_view>
 
 #include "trainer/config/config.h"
+#include "trainer/observe/event_file.h"
+#include "trainer/observe/spike.h"
 #include "trainer/observe/status_file.h"
 #include "trainer/observe/step_log.h"
 
@@ -15,13 +18,17 @@ namespace trainyard::loop {
 
 class Report {
  public:
-  // `env.run_dir` is made when missing.
-  Report(const config::RankEnv& env, int64_t steps);
+  // `env.run_dir` is made when missing, and the directory of `observe.tensorboard`.
+  Report(const config::RankEnv& env, const config::Observe& observe, int64_t steps);
 
   // The status that goes out next; change it freely.
   observe::TrainerStatus& status() { return status_; }
   // Enters a phase of the contract and says so.
   void Phase(std::string_view phase);
+  // Training goes on after this step, 0 for a new job: what viewers show of later ones is void.
+  void Begin(int64_t step);
+  // Held-out loss in nats per token after `step`.
+  void Evaluated(int64_t step, double loss);
   // After a step.
   void Step(const observe::StepRecord& record);
   // Writes the status now.
@@ -29,11 +36,15 @@ class Report {
 
  private:
   void Check(const Status& written);
+  void Alert(const observe::StepRecord& record);
+  void Line(const observe::StepRecord& record);
 
   const bool active_;
   observe::TrainerStatus status_;
   observe::StatusFile file_;
   std::optional<observe::StepLog> log_;
+  std::optional<observe::EventFile> events_;
+  observe::SpikeDetector spikes_;
   bool warned_ = false;
   std::chrono::steady_clock::time_point last_line_{};
 };

@@ -9,18 +9,22 @@
 #include <utility>
 
 #include "trainer/loop/evaluate.h"
+#include "trainer/loop/profile.h"
+#include "trainer/loop/rank_figures.h"
 #include "trainer/loop/restore.h"
 #include "trainer/loop/save.h"
 #include "trainer/loop/setup.h"
 #include "trainer/loop/stop_signal.h"
 #include "trainer/loop/train_step.h"
+#include "trainer/observe/flops.h"
 #include "trainer/observe/log.h"
-#include "trainer/observe/phase_clock.h"
 
 namespace trainyard::loop {
 namespace {
 
 using observe::Activity;
+
+constexpr int64_t kShareEvery = 10;  // steps between two rounds of the ranks' figures
 
 std::chrono::steady_clock::time_point Now() { return std::chrono::steady_clock::now(); }
 
@@ -33,13 +37,21 @@ Outcome<void> Validate(Session& s) {
   if (!loss) return Fails(loss.error());
   s.progress.validation_loss = *loss;
   if (s.progress.step == 0) s.progress.initial_validation_loss = *loss;
-  s.report->status().validation_loss = s.progress.validation_loss;
-  s.report->status().initial_validation_loss = s.progress.initial_validation_loss;
-  observe::Info(c10::str("held-out loss after step ", s.progress.step, ": ", *loss));
+  s.report->Evaluated(s.progress.step, *loss);
   return {};
 }
 
-observe::StepRecord Record(const Session& s, const StepResult& result, observe::PhaseClock& clock, double seconds) {
+// Parameters that are multiplied with: an embedding table that is not the head too is only looked up.
+double TokenFlops(const Session& s) {
+  const config::Model& m = s.job.model;
+  const int64_t looked_up = m.tied_embeddings ? 0 : m.vocab_size * m.hidden_size;
+  return observe::FlopsPerToken(static_cast<double>(s.engine->parameter_count() - looked_up),
+                                static_cast<double>(m.layers), static_cast<double>(s.job.training.sequence_length),
+                                static_cast<double>(m.hidden_size));
+}
+
+observe::StepRecord Record(const Session& s, const StepResult& result, double seconds) {
+  observe::PhaseClock& clock = s.watch->clock();
   observe::StepRecord record;
   record.step = s.progress.step;
   record.loss = result.loss;
@@ -47,6 +59,9 @@ observe::StepRecord Record(const Session& s, const StepResult& result, observe::
   record.gradient_norm = result.gradient_norm;
   record.tokens = result.tokens;
   record.tokens_per_second = static_cast<double>(result.tokens) / seconds;
+  if (s.job.observe.peak_flops > 0) {
+    record.mfu = observe::Mfu(TokenFlops(s), record.tokens_per_second, s.env.world, s.job.observe.peak_flops);
+  }
   record.step_seconds = seconds;
   record.data_seconds = clock.Take(Activity::kData);
   record.compute_seconds = clock.Take(Activity::kCompute);
@@ -74,28 +89,38 @@ Outcome<contract::ExitCode> Train(Session& s) {
   if (s.progress.step == 0) {
     if (auto validated = Validate(s); !validated) return Fails(validated.error());
   }
+  s.report->Begin(s.progress.step);
   s.report->Phase(contract::phase::kTraining);
-  observe::PhaseClock clock(Now());
+  const int64_t begun = s.progress.step;
+  RankFigures figures;
+  ProfileWindow profile(s);
   bool stop = false;
   while (s.progress.step < steps && !stop) {
+    profile.Before(s.progress.step + 1);
     const auto begin = Now();
-    auto result = TrainStep(s, s.progress.step + 1, clock);
+    auto result = TrainStep(s, s.progress.step + 1);
     if (!result) return Fails(result.error());
     const int64_t step = s.progress.step;
     s.report->status().memory = Memory(s);
-    s.report->Step(Record(s, *result, clock, std::chrono::duration<double>(Now() - begin).count()));
+    observe::StepRecord record = Record(s, *result, std::chrono::duration<double>(Now() - begin).count());
     const bool last = step == steps;
+    figures.Add(record);
+    if (last || result->stop || (step - begun) % kShareEvery == 0) {
+      record.ranks = figures.Share(*s.world, s.device->TotalStats().peak_bytes);
+    }
+    s.report->Step(record);
     stop = result->stop && !last;  // a stop after the last step has nothing left to stop
     if (stop) s.report->Phase(contract::phase::kStopping);
-    clock.Switch(Activity::kEvaluation, Now());
     if (!stop && (last || Due(step, s.job.training.evaluation_every_steps))) {
+      s.watch->Switch(Activity::kEvaluation);
       if (auto validated = Validate(s); !validated) return Fails(validated.error());
     }
-    clock.Switch(Activity::kCheckpoint, Now());
     if (last || stop || (s.job.checkpoint && Due(step, s.job.checkpoint->every_steps))) {
+      s.watch->Switch(Activity::kCheckpoint);
       if (auto saved = Save(s); !saved) return Fails(saved.error());
     }
-    clock.Switch(Activity::kOther, Now());
+    s.watch->Switch(Activity::kOther);
+    profile.After(step);
   }
   return stop ? contract::kExitStopped : contract::kExitSucceeded;
 }

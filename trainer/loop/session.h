@@ -19,6 +19,7 @@
 #include "trainer/loop/failure.h"
 #include "trainer/loop/report.h"
 #include "trainer/loop/sample_log.h"
+#include "trainer/loop/step_watch.h"
 #include "trainer/model/llama.h"
 
 namespace trainyard::loop {
@@ -44,9 +45,11 @@ struct Session {
   std::optional<data::BatchReader> train, validation;
   std::unique_ptr<data::BackgroundReader> feed;  // of `train`: this rank's micro-batches
   std::optional<SampleLog> sample_log;           // debugging aid, off unless asked for
+  std::shared_ptr<StepWatch> watch;
   std::unique_ptr<device::Device> device;
   std::unique_ptr<dist::Comm> world;
   std::unique_ptr<engine::Engine> engine;
+  std::unique_ptr<TracedHost> traced;  // only with job.training.profile
   std::unique_ptr<model::Llama> model;
   Progress progress;
 

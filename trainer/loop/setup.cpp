@@ -114,7 +114,8 @@ Outcome<std::unique_ptr<Session>> Prepare(const config::RankEnv& env, const conf
   }
   s.threads = ThreadCount(get);
   at::set_num_threads(s.threads);
-  s.report = std::make_unique<Report>(s.env, s.job.training.steps);
+  s.report = std::make_unique<Report>(s.env, s.job.observe, s.job.training.steps);
+  s.watch = std::make_shared<StepWatch>(s.env.rank);
   s.report->Phase(contract::phase::kStarting);
   if (auto train = OpenTraining(s); !train) return Fails(train.error());
   if (auto validation = OpenValidation(s); !validation) return Fails(validation.error());
@@ -144,6 +145,7 @@ Outcome<void> Connect(Session& s) {
   auto world = dist::ConnectGloo(rendezvous);
   if (!world) return Fails(ConnectFailure(world.error()));
   s.world = std::move(*world);
+  s.world->set_observer(s.watch);
   return {};
 }
 
@@ -157,7 +159,14 @@ void BuildModel(Session& s) {
   options.seed = s.job.training.seed;
   options.optimizer = OptimizerOf(s.job.training.optimizer);
   s.engine = std::make_unique<engine::Engine>(*s.device, *s.world, model::LlamaUnits(config), options);
-  s.model = std::make_unique<model::Llama>(config, *s.engine);
+  engine::ParameterHost* host = s.engine.get();
+  if (s.job.training.profile) {
+    std::vector<std::string> names;
+    for (int u = 0; u < s.engine->unit_count(); ++u) names.push_back(s.engine->unit(u).name);
+    s.traced = std::make_unique<TracedHost>(*s.engine, s.watch->trace(), std::move(names));
+    host = s.traced.get();
+  }
+  s.model = std::make_unique<model::Llama>(config, *host);
   observe::Info(c10::str(s.env.world, " ranks with ", s.threads, " threads each, ", s.engine->parameter_count(),
                          " parameters, stage ", options.stage, ", ", s.train->samples(), " training sequences of ",
                          s.job.training.sequence_length, " tokens"));

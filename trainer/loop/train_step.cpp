@@ -1,6 +1,5 @@
 #include "trainer/loop/train_step.h"
 
-#include <chrono>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -43,8 +42,7 @@ Failure NonFinite(int64_t step, const std::string& what) {
 
 }  // namespace
 
-Outcome<StepResult> TrainStep(Session& s, int64_t step, observe::PhaseClock& clock) {
-  const auto now = [] { return std::chrono::steady_clock::now(); };
+Outcome<StepResult> TrainStep(Session& s, int64_t step) {
   const config::Training& training = s.job.training;
   const std::string label = "step " + std::to_string(step);
   const auto plans = data::PlanStep(training.global_batch_size, training.micro_batch_size, s.env.world, s.env.rank);
@@ -54,7 +52,7 @@ Outcome<StepResult> TrainStep(Session& s, int64_t step, observe::PhaseClock& clo
   s.engine->BeginStep();
   for (size_t i = 0; i < plans.size(); ++i) {
     const data::MicroBatchPlan& plan = plans[i];
-    clock.Switch(Activity::kData, now());
+    s.watch->Switch(Activity::kData);
     auto batch = s.feed->Next(s.progress.cursor, i);
     if (!batch) return Fails(contract::kExitData, "training data of " + label + ": " + batch.error().message);
     if (s.sample_log && !plan.padding) s.sample_log->Append(step, s.progress.cursor + plan.first, batch->tokens);
@@ -62,15 +60,15 @@ Outcome<StepResult> TrainStep(Session& s, int64_t step, observe::PhaseClock& clo
     const at::Tensor weights = plan.padding               ? at::zeros({plan.rows}, tokens.options().dtype(at::kFloat))
                                : batch->weights.defined() ? batch->weights.to(tokens.device())
                                                           : at::Tensor();
-    clock.Switch(Activity::kCompute, now());
+    s.watch->Switch(Activity::kCompute);
     at::Tensor loss = s.model->LossSum(tokens, weights);
     if (!plan.padding) {
       agreement.loss(plan.first / training.micro_batch_size) = loss.item<double>();
       agreement.tokens() += static_cast<double>(batch->targets);
     }
     s.engine->Backward(std::move(loss), i + 1 == plans.size());
+    if (s.traced) s.traced->EndBackward();
   }
-  clock.Switch(Activity::kCommunication, now());
   s.engine->FinishBackward();
   agreement.stop() = StopRequested() ? 1 : 0;
   agreement.Reduce(*s.world, label + " loss");
@@ -85,14 +83,14 @@ Outcome<StepResult> TrainStep(Session& s, int64_t step, observe::PhaseClock& clo
   result.loss = agreement.LossSum() * scale;
   // Both figures are the same on every rank, so all leave together.
   if (!std::isfinite(result.loss)) return Fails(NonFinite(step, "the loss"));
+  s.watch->Switch(Activity::kOptimizer);
   result.gradient_norm = s.engine->GradNorm(scale);
   if (!std::isfinite(result.gradient_norm)) return Fails(NonFinite(step, "the gradient norm"));
 
-  clock.Switch(Activity::kOptimizer, now());
   result.learning_rate = PlannedRate(training, step);
   s.engine->Step(result.learning_rate, scale * optim::ClipFactor(result.gradient_norm, training.gradient_clip_norm),
                  step);
-  clock.Switch(Activity::kOther, now());
+  s.watch->Switch(Activity::kOther);
   s.progress.step = step;
   s.progress.cursor += training.global_batch_size;
   s.progress.tokens += result.tokens;

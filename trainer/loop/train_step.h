@@ -5,7 +5,6 @@
 #include <cstdint>
 
 #include "trainer/loop/session.h"
-#include "trainer/observe/phase_clock.h"
 
 namespace trainyard::loop {
 
@@ -17,8 +16,9 @@ struct StepResult {
   bool stop = false;   // at least one rank was asked to stop: all ranks know it after the same step
 };
 
-// Runs step `step` (from 1) and advances the session's progress. The loss is a sum over tokens, divided once by the
-// global token count. Failures: kExitData; kExitNonFinite, on every rank and before the update. Throws CommError.
-Outcome<StepResult> TrainStep(Session& session, int64_t step, observe::PhaseClock& clock);
+// Runs step `step` (from 1), advances the session's progress and books its time on session.watch. The loss is a sum
+// over tokens, divided once by the global token count. Failures: kExitData; kExitNonFinite, on every rank and before
+// the update. Throws CommError.
+Outcome<StepResult> TrainStep(Session& session, int64_t step);
 
 }  // namespace trainyard::loop

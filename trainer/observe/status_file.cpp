@@ -23,10 +23,16 @@ std::string ToJson(const TrainerStatus& status) {
   json["steps"] = status.steps;
   number("loss", status.loss);
   number("validationLoss", status.validation_loss);
+  if (status.validation_loss) number("validationPerplexity", std::exp(*status.validation_loss));
   number("initialValidationLoss", status.initial_validation_loss);
   number("tokensPerSecond", status.tokens_per_second);
+  number("mfu", status.mfu);
   number("stepSeconds", status.step_seconds);
   number("dataSeconds", status.data_seconds);
+  number("computeSeconds", status.compute_seconds);
+  number("communicationSeconds", status.communication_seconds);
+  number("optimizerSeconds", status.optimizer_seconds);
+  number("checkpointSeconds", status.checkpoint_seconds);
   if (status.resumed_from_step) json["resumedFromStep"] = *status.resumed_from_step;
   json["worldSize"] = status.world_size;
   if (!status.parameter_hash.empty()) json["parameterHash"] = status.parameter_hash;
@@ -41,6 +47,16 @@ std::string ToJson(const TrainerStatus& status) {
                       {"master", status.memory->master},       {"optimizer", status.memory->optimizer},
                       {"buffers", status.memory->buffers},     {"activationsPeak", status.memory->activations_peak},
                       {"peakTotal", status.memory->peak_total}};
+  }
+  if (status.rank_memory) {
+    json["rankMemory"] = {{"most", status.rank_memory->most_bytes},
+                          {"mostRank", status.rank_memory->most_rank},
+                          {"least", status.rank_memory->least_bytes}};
+  }
+  if (status.loss_spike) {
+    json["lossSpike"] = {{"step", status.loss_spike->step},
+                         {"loss", Round9(status.loss_spike->loss)},
+                         {"median", Round9(status.loss_spike->median)}};
   }
   if (!status.message.empty()) json["message"] = status.message;
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);

@@ -31,6 +31,20 @@ struct MemoryStatus {
   int64_t peak_total = 0;
 };
 
+// The last loss that jumped.
+struct SpikeStatus {
+  int64_t step = 0;
+  double loss = 0;
+  double median = 0;  // of the losses before it
+};
+
+// Over all ranks, the highest values so far.
+struct RankMemoryStatus {
+  int64_t most_bytes = 0;  // tensors of the rank that holds most
+  int most_rank = 0;
+  int64_t least_bytes = 0;
+};
+
 // Absent means unknown.
 struct TrainerStatus {
   std::string job_uid;
@@ -41,10 +55,14 @@ struct TrainerStatus {
   int64_t step = 0;
   int64_t steps = 0;
   std::optional<double> loss, validation_loss, initial_validation_loss;
-  std::optional<double> tokens_per_second, step_seconds, data_seconds;
+  std::optional<double> tokens_per_second, mfu;
+  std::optional<double> step_seconds;  // of the last step, as the next five: see StepRecord
+  std::optional<double> data_seconds, compute_seconds, communication_seconds, optimizer_seconds, checkpoint_seconds;
   std::optional<int64_t> resumed_from_step;
   std::optional<CheckpointStatus> checkpoint;
   std::optional<MemoryStatus> memory;
+  std::optional<RankMemoryStatus> rank_memory;
+  std::optional<SpikeStatus> loss_spike;
   std::string parameter_hash;
   std::string message;
 };

@@ -30,6 +30,7 @@ std::string ToJson(const StepRecord& record) {
   put("gradientNorm", record.gradient_norm);
   json["tokens"] = record.tokens;
   put("tokensPerSecond", record.tokens_per_second);
+  if (record.mfu) put("mfu", *record.mfu);
   put("stepSeconds", record.step_seconds);
   put("dataSeconds", record.data_seconds);
   put("computeSeconds", record.compute_seconds);
@@ -37,6 +38,18 @@ std::string ToJson(const StepRecord& record) {
   put("optimizerSeconds", record.optimizer_seconds);
   put("checkpointSeconds", record.checkpoint_seconds);
   json["cursor"] = record.cursor;
+  if (record.ranks) {
+    const auto rounded = [](const std::vector<double>& values) {
+      nlohmann::ordered_json list = nlohmann::ordered_json::array();
+      for (const double value : values) list.push_back(Round9(value));
+      return list;
+    };
+    json["ranks"] = {{"peakBytes", record.ranks->peak_bytes},
+                     {"residentBytes", record.ranks->resident_bytes},
+                     {"dataSeconds", rounded(record.ranks->data_seconds)},
+                     {"computeSeconds", rounded(record.ranks->compute_seconds)},
+                     {"communicationSeconds", rounded(record.ranks->communication_seconds)}};
+  }
   return json.dump();
 }
 

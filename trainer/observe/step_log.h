@@ -4,11 +4,20 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "operator/base/error.h"
 
 namespace trainyard::observe {
+
+// What the ranks told of themselves since they last did, one value for each rank.
+struct RankColumns {
+  std::vector<int64_t> peak_bytes;      // of tensors, the highest so far
+  std::vector<int64_t> resident_bytes;  // of the process, the highest so far
+  std::vector<double> data_seconds, compute_seconds, communication_seconds;
+};
 
 struct StepRecord {
   int64_t step = 0;
@@ -17,13 +26,15 @@ struct StepRecord {
   double gradient_norm = 0;  // before clipping
   int64_t tokens = 0;        // of this step, all ranks
   double tokens_per_second = 0;
-  double step_seconds = 0;  // wall time of the whole step; the rest are parts of it
-  double data_seconds = 0;
-  double compute_seconds = 0;        // forward and backward, and what communication hides behind them
-  double communication_seconds = 0;  // waiting for peers outside of forward and backward
-  double optimizer_seconds = 0;
-  double checkpoint_seconds = 0;  // time that training stood still after the previous step; 0 when nothing was saved
-  int64_t cursor = 0;             // sequences consumed after this step
+  std::optional<double> mfu;
+  double step_seconds = 0;           // wall time of the whole step; data to optimizer are parts of it, on this rank
+  double data_seconds = 0;           // waiting for data and moving it to the device
+  double compute_seconds = 0;        // forward and backward without waits, and what communication hides behind them
+  double communication_seconds = 0;  // exposed: waiting for peers, wherever in the step
+  double optimizer_seconds = 0;      // gradient norm and update
+  double checkpoint_seconds = 0;     // time that training stood still after the previous step; 0 when nothing was saved
+  int64_t cursor = 0;                // sequences consumed after this step
+  std::optional<RankColumns> ranks;  // once every few steps
 };
 
 // One line without newline. Numbers that are not finite are left out. PURE.

@@ -263,6 +263,30 @@ TEST(ParseJob, ReadsTheDocumentSeparator) {
   EXPECT_THAT(ErrorWith("/data/documentSeparator", -1), HasSubstr("data.documentSeparator: -1 is out of range"));
 }
 
+TEST(ParseJob, ReadsWhatIsWatched) {
+  json document = Valid();
+  const auto plain = Parse(document.dump());
+  EXPECT_FALSE(plain->training.profile || plain->observe.tensorboard);
+  EXPECT_EQ(plain->observe.peak_flops, 0);
+  document["training"]["profile"] = {{"fromStep", 3}, {"steps", 2}};
+  document["observe"] = {{"tensorboard", {{"volume", "logs"}, {"path", "tb"}}}, {"peakFlops", 9.89e14}};
+  auto job = Parse(document.dump());
+  ASSERT_TRUE(job) << job.error().message;
+  EXPECT_EQ(job->training.profile->from_step, 3);
+  EXPECT_EQ(job->training.profile->steps, 2);
+  EXPECT_FALSE(job->training.profile->directory);
+  EXPECT_EQ(job->observe.tensorboard->Resolve("/volumes"), "/volumes/logs/tb");
+  EXPECT_EQ(job->observe.peak_flops, 9.89e14);
+  document["training"]["profile"]["volume"] = "logs";
+  document["training"]["profile"]["path"] = "traces";
+  EXPECT_EQ(Parse(document.dump())->training.profile->directory->Resolve("/v"), "/v/logs/traces");
+  EXPECT_THAT(ErrorWith("/training/profile", {{"fromStep", 0}, {"steps", 1}}),
+              HasSubstr("training.profile.fromStep: 0"));
+  EXPECT_THAT(ErrorWith("/training/profile", {{"steps", 1}}), HasSubstr("training.profile.fromStep: missing"));
+  EXPECT_THAT(ErrorWith("/observe", {{"colour", 1}}), HasSubstr("observe.colour: unknown key"));
+  EXPECT_THAT(ErrorWith("/observe", {{"peakFlops", -1}}), HasSubstr("observe.peakFlops: -1 is out of range"));
+}
+
 TEST(ParseJob, ReportsAllProblemsInOneLine) {
   json document = Valid();
   document["training"]["steps"] = 0;

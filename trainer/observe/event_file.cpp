@@ -1,0 +1,148 @@
+#include "trainer/observe/event_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+
+#include "operator/base/files.h"
+
+namespace trainyard::observe {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "the formats are little endian");
+
+constexpr std::array<uint32_t, 256> CrcTable() {
+  std::array<uint32_t, 256> table{};
+  for (uint32_t i = 0; i < 256; ++i) {
+    uint32_t crc = i;
+    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1) != 0 ? 0x82f63b78u : 0);
+    table[i] = crc;
+  }
+  return table;
+}
+
+template <typename T>
+void PutRaw(std::string& out, T value) {
+  char bytes[sizeof value];
+  std::memcpy(bytes, &value, sizeof value);
+  out.append(bytes, sizeof value);
+}
+
+// A checksum of data that may itself hold checksums is masked: record_writer.h.
+void PutMaskedCrc(std::string& out, std::string_view data) {
+  PutRaw<uint32_t>(out, std::rotr(Crc32c(data), 15) + 0xa282ead8u);
+}
+
+void PutVarint(std::string& out, uint64_t value) {
+  for (; value >= 0x80; value >>= 7) out += static_cast<char>(value | 0x80);
+  out += static_cast<char>(value);
+}
+
+enum WireType : uint64_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
+
+void PutTag(std::string& out, uint64_t field, WireType type) { PutVarint(out, field << 3 | type); }
+
+void PutBytes(std::string& out, uint64_t field, std::string_view bytes) {
+  PutTag(out, field, kBytes);
+  PutVarint(out, bytes.size());
+  out += bytes;
+}
+
+std::string EventHead(double wall_time) {
+  std::string event;
+  PutTag(event, 1, kFixed64);
+  PutRaw(event, wall_time);
+  return event;
+}
+
+}  // namespace
+
+uint32_t Crc32c(std::string_view data) {
+  static constexpr auto kTable = CrcTable();
+  uint32_t crc = ~0u;
+  for (const char c : data) crc = kTable[(crc ^ static_cast<uint8_t>(c)) & 0xff] ^ (crc >> 8);
+  return ~crc;
+}
+
+std::string FrameRecord(std::string_view data) {
+  std::string record;
+  PutRaw<uint64_t>(record, data.size());
+  PutMaskedCrc(record, std::string(record));
+  record += data;
+  PutMaskedCrc(record, data);
+  return record;
+}
+
+std::string EncodeEvent(double wall_time, int64_t step, const std::vector<Scalar>& scalars) {
+  std::string summary;
+  for (const Scalar& scalar : scalars) {
+    if (!std::isfinite(scalar.value)) continue;
+    std::string value;
+    PutBytes(value, 1, scalar.tag);
+    PutTag(value, 2, kFixed32);
+    PutRaw(value, static_cast<float>(scalar.value));
+    PutBytes(summary, 1, value);
+  }
+  std::string event = EventHead(wall_time);
+  PutTag(event, 2, kVarint);
+  PutVarint(event, static_cast<uint64_t>(step));
+  PutBytes(event, 5, summary);
+  return event;
+}
+
+Result<EventFile> EventFile::Open(const std::string& directory, double wall_time, const std::string& suffix) {
+  if (Status made = MakeDirectories(directory); !made) return Fail(made.error());
+  char seconds[24];
+  std::snprintf(seconds, sizeof seconds, "%010lld", static_cast<long long>(wall_time));
+  const std::string path = directory + "/events.out.tfevents." + seconds + "." + suffix;
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (fd < 0) return Fail(ErrorCode::kUnavailable, "cannot open the event file " + path + ": " + std::strerror(errno));
+  EventFile file(fd, path);
+  std::string version = EventHead(wall_time);
+  PutBytes(version, 3, "brain.Event:2");
+  if (Status written = file.Write(version); !written) return Fail(written.error());
+  return file;
+}
+
+EventFile::EventFile(EventFile&& other) noexcept : fd_(std::exchange(other.fd_, -1)), path_(std::move(other.path_)) {}
+
+EventFile& EventFile::operator=(EventFile&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  std::swap(path_, other.path_);
+  return *this;
+}
+
+EventFile::~EventFile() {
+  if (fd_ >= 0) close(fd_);
+}
+
+Status EventFile::Append(double wall_time, int64_t step, const std::vector<Scalar>& scalars) {
+  return Write(EncodeEvent(wall_time, step, scalars));
+}
+
+Status EventFile::AppendStart(double wall_time, int64_t step) {
+  std::string session;
+  PutTag(session, 1, kVarint);
+  PutVarint(session, 1);
+  std::string event = EventHead(wall_time);
+  PutTag(event, 2, kVarint);
+  PutVarint(event, static_cast<uint64_t>(step));
+  PutBytes(event, 7, session);
+  return Write(event);
+}
+
+Status EventFile::Write(const std::string& event) {
+  const std::string record = FrameRecord(event);
+  const ssize_t n = write(fd_, record.data(), record.size());
+  if (n == static_cast<ssize_t>(record.size())) return {};
+  return Fail(ErrorCode::kUnavailable,
+              "cannot append to the event file " + path_ + ": " + (n < 0 ? std::strerror(errno) : "disk full"));
+}
+
+}  // namespace trainyard::observe

@@ -1,0 +1,53 @@
+// TensorBoard event files: scalars by step. Our own few lines of its two formats, so that nothing has to be linked: the
+// TFRecord framing (length, masked CRC-32C of the length, data, masked CRC-32C of the data) and the protocol-buffer
+// wire form of tensorflow.Event {1: wall_time double, 2: step int64, 3: file_version string, 5: summary {1: value {1:
+// tag string, 2: simple_value float}}, 7: session_log {1: status, 1 = START}} (tensorflow/core/util/event.proto,
+// framework/summary.proto, lib/io/record_writer.h). Thread-safety: one thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "operator/base/error.h"
+
+namespace trainyard::observe {
+
+struct Scalar {
+  std::string tag;  // "train/loss"
+  double value = 0;
+};
+
+// CRC-32C (Castagnoli) of `data`: RFC 3720, B.4.
+uint32_t Crc32c(std::string_view data);
+// One record of the TFRecord framing.
+std::string FrameRecord(std::string_view data);
+// One Event with all scalars; those that are not finite are left out.
+std::string EncodeEvent(double wall_time, int64_t step, const std::vector<Scalar>& scalars);
+
+class EventFile {
+ public:
+  // Makes `directory` where it is missing, and in it events.out.tfevents.SECONDS.SUFFIX, which begins with the version
+  // record that TensorBoard expects. An attempt writes a file of its own (`suffix` tells them apart); TensorBoard reads
+  // all files of the directory. Error: kUnavailable names the path.
+  static Result<EventFile> Open(const std::string& directory, double wall_time, const std::string& suffix);
+  EventFile(EventFile&& other) noexcept;
+  EventFile& operator=(EventFile&& other) noexcept;
+  ~EventFile();
+
+  // Appends one event, whole: it is in the kernel when this returns. Error: kUnavailable names the path.
+  Status Append(double wall_time, int64_t step, const std::vector<Scalar>& scalars);
+  // Says that the run begins (again) with `step`: viewers forget what earlier files have from there on.
+  Status AppendStart(double wall_time, int64_t step);
+  const std::string& path() const { return path_; }
+
+ private:
+  EventFile(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
+  Status Write(const std::string& record);
+  int fd_ = -1;
+  std::string path_;
+};
+
+}  // namespace trainyard::observe
