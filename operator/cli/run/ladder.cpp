@@ -118,6 +118,14 @@ std::vector<StoryEvent> Verdicts(const std::vector<SizeReport>& sizes) {
 
 }  // namespace
 
+std::optional<std::string> LadderProblem(const api::Spec& spec) {
+  if (!spec.UsesBundledTrainer()) {
+    return "--ladder: only the bundled trainer tells where its time goes; leave out spec.image and spec.command";
+  }
+  if (spec.plan_only) return "--ladder: spec.planOnly is true, so nothing would run; set it to false";
+  return std::nullopt;
+}
+
 RunSetup RungOf(const RunSetup& setup, const std::string& state_dir, int64_t gpus, int64_t steps,
                 std::vector<std::string>& errors) {
   RunSetup rung = setup;
@@ -145,6 +153,10 @@ RunSetup RungOf(const RunSetup& setup, const std::string& state_dir, int64_t gpu
 int RunLadder(const RunFlags& flags, const RunSetup& setup, const std::string& state_dir, const Interrupts& interrupts,
               const Console& console, Printer& printer) {
   RealClock clock;
+  if (const auto problem = LadderProblem(setup.job.spec)) {
+    printer.Problem(*problem);
+    return kExitBadInput;
+  }
   std::vector<std::string> errors;
   std::vector<RunSetup> rungs;
   for (const int64_t gpus : flags.ladder) {

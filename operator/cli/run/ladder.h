@@ -2,6 +2,7 @@
 // the speed grows, where the time goes, and whether the losses stay the same. Thread-safety: one thread.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,9 @@ namespace trainyard::cli {
 // the job impossible at that size.
 RunSetup RungOf(const RunSetup& setup, const std::string& state_dir, int64_t gpus, int64_t steps,
                 std::vector<std::string>& errors);
+
+// Why there is no ladder for a job at any size; nothing: there is one.
+std::optional<std::string> LadderProblem(const api::Spec& spec);
 
 // Returns the exit code. `setup` is that of the job itself.
 int RunLadder(const RunFlags& flags, const RunSetup& setup, const std::string& state_dir, const Interrupts& interrupts,

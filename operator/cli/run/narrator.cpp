@@ -126,10 +126,16 @@ void Narrator::SeeProgress(const api::TrainingJob& job, TimePoint now, std::vect
     told_evaluation_ = p.validation_loss;
     // Status does not say at which step it was made: the trainer goes on while it is told.
     std::string text = "evaluation: held-out loss " + FormatLoss(*p.validation_loss);
+    const double perplexity = std::exp(*p.validation_loss);
+    json fields = {{"validationLoss", *p.validation_loss}};
+    if (std::isfinite(perplexity)) {
+      text += ", perplexity " + FormatLoss(perplexity);
+      fields["validationPerplexity"] = perplexity;
+    }
     if (p.initial_validation_loss && *p.initial_validation_loss != *p.validation_loss) {
       text += " (" + FormatLoss(*p.initial_validation_loss) + " at the start)";
     }
-    out.push_back({"evaluation", text, {{"validationLoss", *p.validation_loss}}});
+    out.push_back({"evaluation", text, std::move(fields)});
   }
   const bool due = !last_progress_ || now - *last_progress_ >= progress_every_;
   if (due && p.step != told_step_ && p.step > 0) {

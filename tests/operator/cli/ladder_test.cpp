@@ -45,6 +45,16 @@ TEST_F(LadderTest, ARungIsTheJobForAFewStepsAndLeavesNothingBehind) {
   EXPECT_EQ(spec.training.seed, setup_.job.spec.training.seed);
 }
 
+TEST_F(LadderTest, NeedsTheBundledTrainerAndSomethingToRun) {
+  api::Spec& spec = setup_.job.spec;
+  EXPECT_FALSE(LadderProblem(spec));
+  spec.plan_only = true;
+  EXPECT_THAT(LadderProblem(spec), testing::Optional(HasSubstr("spec.planOnly")));
+  spec.plan_only = false;
+  spec.command = {"torchrun", "train.py"};
+  EXPECT_THAT(LadderProblem(spec), testing::Optional(HasSubstr("bundled trainer")));
+}
+
 TEST_F(LadderTest, SaysWhichSizeIsImpossible) {
   const int64_t batch = setup_.job.spec.training.global_batch_size;
   RungOf(setup_, dir_ / "state", 1, 30, errors_);

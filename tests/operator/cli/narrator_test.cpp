@@ -68,7 +68,7 @@ TEST_F(NarratorTest, TellsProgressNoMoreThanItsShare) {
   job_.status.progress->initial_validation_loss = 5.55;
   job_.status.checkpoint = api::CheckpointStatus{6, 1'000'000, 0.25, ""};
   EXPECT_THAT(See(61), ElementsAre("checkpoint", "evaluation"));
-  EXPECT_EQ(events_[1].text, "evaluation: held-out loss 2.75 (5.55 at the start)");
+  EXPECT_EQ(events_[1].text, "evaluation: held-out loss 2.75, perplexity 15.64 (5.55 at the start)");
 }
 
 TEST_F(NarratorTest, TellsAResizeOnceItTrainsAndInTheSummary) {

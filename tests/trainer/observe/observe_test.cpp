@@ -111,6 +111,45 @@ TEST_F(ObserveTest, StatusHasTheFieldsOfTheContract) {
             "\"peakTotal\":7}");
 }
 
+TEST_F(ObserveTest, StatusTellsWhereTimeAndMemoryGo) {
+  TrainerStatus status;
+  for (const char* key : {"mfu", "validationPerplexity", "computeSeconds", "rankMemory", "lossSpike"}) {
+    EXPECT_FALSE(nlohmann::json::parse(ToJson(status)).contains(key)) << key;
+  }
+  status.validation_loss = 2.0;
+  status.mfu = 0.375;
+  status.compute_seconds = 0.5;
+  status.communication_seconds = 0.25;
+  status.optimizer_seconds = 0.125;
+  status.checkpoint_seconds = 0;
+  status.rank_memory = RankMemoryStatus{900, 3, 800};
+  status.loss_spike = SpikeStatus{77, 4.5, 2.25};
+  auto json = nlohmann::json::parse(ToJson(status));
+  EXPECT_NEAR(json["validationPerplexity"].get<double>(), 7.38905609893065, 1e-8);
+  EXPECT_EQ(json["mfu"], 0.375);
+  EXPECT_EQ(json["computeSeconds"], 0.5);
+  EXPECT_EQ(json["communicationSeconds"], 0.25);
+  EXPECT_EQ(json["optimizerSeconds"], 0.125);
+  EXPECT_EQ(json["checkpointSeconds"], 0);
+  EXPECT_EQ(json["rankMemory"].dump(), "{\"least\":800,\"most\":900,\"mostRank\":3}");
+  EXPECT_EQ(json["lossSpike"].dump(), "{\"loss\":4.5,\"median\":2.25,\"step\":77}");
+  status.validation_loss = 1000;  // whose exponential is no number
+  EXPECT_FALSE(nlohmann::json::parse(ToJson(status)).contains("validationPerplexity"));
+}
+
+TEST_F(ObserveTest, StepLogHasTheFiguresOfTheRanksNowAndThen) {
+  StepRecord record;
+  EXPECT_FALSE(nlohmann::json::parse(ToJson(record)).contains("ranks"));
+  EXPECT_FALSE(nlohmann::json::parse(ToJson(record)).contains("mfu"));
+  record.mfu = 0.25;
+  record.ranks = RankColumns{{10, 20}, {30, 40}, {0.5, 0.25}, {1, 2}, {3, 4}};
+  const auto json = nlohmann::json::parse(ToJson(record));
+  EXPECT_EQ(json["mfu"], 0.25);
+  EXPECT_EQ(json["ranks"].dump(),
+            "{\"communicationSeconds\":[3.0,4.0],\"computeSeconds\":[1.0,2.0],\"dataSeconds\":[0.5,0.25],"
+            "\"peakBytes\":[10,20],\"residentBytes\":[30,40]}");
+}
+
 TEST_F(ObserveTest, StatusIsWrittenOnPhaseChangesAndAtIntervals) {
   const std::string path = dir_ / "status.json";
   StatusFile file(path, std::chrono::milliseconds(100));
