@@ -87,7 +87,7 @@ enum ExitCode : int {
 // {"contract":1,"jobUid":s,"attempt":n,"round":n,"phase":s,"step":n,"steps":n,"loss":x,"validationLoss":x,"initialValidationLoss":x,
 //  "validationPerplexity":x,"tokensPerSecond":x,"mfu":x,"stepSeconds":x,"dataSeconds":x,"computeSeconds":x,
 //  "communicationSeconds":x,"optimizerSeconds":x,"checkpointSeconds":x,"rankMemory":{"most":n,"mostRank":n,"least":n},
-//  "lossSpike":{"step":n,"loss":x,"median":x},"resumedFromStep":n,"worldSize":n,"parameterHash":"hex",
+//  "slowestRank":{"rank":n,"excess":x},"lossSpike":{"step":n,"loss":x,"median":x},"resumedFromStep":n,"worldSize":n,"parameterHash":"hex",
 //  "checkpoint":{"step":n,"bytes":n,"seconds":x,"time":"RFC3339"},"message":s}
 namespace phase {
 inline constexpr std::string_view kStarting = "Starting";    // rendezvous, reading configuration

@@ -5,6 +5,7 @@
 #include <cinttypes>
 #include <cmath>
 #include <cstdio>
+#include <numeric>
 
 #include "operator/base/files.h"
 #include "trainer/contract/contract.h"
@@ -89,6 +90,13 @@ void Report::Step(const observe::StepRecord& record) {
     const std::vector<int64_t>& bytes = record.ranks->peak_bytes;
     const auto [least, most] = std::minmax_element(bytes.begin(), bytes.end());
     status_.rank_memory = observe::RankMemoryStatus{*most, static_cast<int>(most - bytes.begin()), *least};
+    const std::vector<double>& compute = record.ranks->compute_seconds;
+    const auto slowest = std::max_element(compute.begin(), compute.end());
+    const double mean = std::accumulate(compute.begin(), compute.end(), 0.0) / static_cast<double>(compute.size());
+    if (mean > 0) {
+      status_.slowest_rank =
+          observe::SlowestRankStatus{static_cast<int>(slowest - compute.begin()), *slowest / mean - 1};
+    }
   }
   Alert(record);
   Check(file_.Update(status_, std::chrono::steady_clock::now()));

@@ -53,6 +53,9 @@ std::string ToJson(const TrainerStatus& status) {
                           {"mostRank", status.rank_memory->most_rank},
                           {"least", status.rank_memory->least_bytes}};
   }
+  if (status.slowest_rank) {
+    json["slowestRank"] = {{"rank", status.slowest_rank->rank}, {"excess", Round9(status.slowest_rank->excess)}};
+  }
   if (status.loss_spike) {
     json["lossSpike"] = {{"step", status.loss_spike->step},
                          {"loss", Round9(status.loss_spike->loss)},

@@ -45,6 +45,12 @@ struct RankMemoryStatus {
   int64_t least_bytes = 0;
 };
 
+// The rank that computes longest.
+struct SlowestRankStatus {
+  int rank = 0;
+  double excess = 0;  // over the mean of the ranks, as a part of it
+};
+
 // Absent means unknown.
 struct TrainerStatus {
   std::string job_uid;
@@ -62,6 +68,7 @@ struct TrainerStatus {
   std::optional<CheckpointStatus> checkpoint;
   std::optional<MemoryStatus> memory;
   std::optional<RankMemoryStatus> rank_memory;
+  std::optional<SlowestRankStatus> slowest_rank;
   std::optional<SpikeStatus> loss_spike;
   std::string parameter_hash;
   std::string message;

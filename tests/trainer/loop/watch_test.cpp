@@ -52,6 +52,11 @@ TEST_F(WatchTest, StepsAreSplitIntoWhatTheirTimeWentInto) {
   EXPECT_GT(steps[10]["checkpointSeconds"].get<double>(), 0) << "the save after step 10";
   EXPECT_EQ(steps[11]["checkpointSeconds"].get<double>(), 0);
   const auto status = run.StatusFile();
+  const auto compute = ranks["computeSeconds"].get<std::vector<double>>();
+  const int slowest = compute[1] > compute[0] ? 1 : 0;
+  EXPECT_EQ(status["slowestRank"]["rank"], slowest);
+  EXPECT_NEAR(status["slowestRank"]["excess"].get<double>(),
+              compute[static_cast<size_t>(slowest)] / ((compute[0] + compute[1]) / 2) - 1, 1e-6);
   for (const char* part : {"dataSeconds", "computeSeconds", "communicationSeconds", "optimizerSeconds",
                            "checkpointSeconds", "mfu", "tokensPerSecond"}) {
     EXPECT_EQ(status[part], steps.back()[part]) << part;

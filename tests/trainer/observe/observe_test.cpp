@@ -123,6 +123,7 @@ TEST_F(ObserveTest, StatusTellsWhereTimeAndMemoryGo) {
   status.optimizer_seconds = 0.125;
   status.checkpoint_seconds = 0;
   status.rank_memory = RankMemoryStatus{900, 3, 800};
+  status.slowest_rank = SlowestRankStatus{2, 0.5};
   status.loss_spike = SpikeStatus{77, 4.5, 2.25};
   auto json = nlohmann::json::parse(ToJson(status));
   EXPECT_NEAR(json["validationPerplexity"].get<double>(), 7.38905609893065, 1e-8);
@@ -132,6 +133,7 @@ TEST_F(ObserveTest, StatusTellsWhereTimeAndMemoryGo) {
   EXPECT_EQ(json["optimizerSeconds"], 0.125);
   EXPECT_EQ(json["checkpointSeconds"], 0);
   EXPECT_EQ(json["rankMemory"].dump(), "{\"least\":800,\"most\":900,\"mostRank\":3}");
+  EXPECT_EQ(json["slowestRank"].dump(), "{\"excess\":0.5,\"rank\":2}");
   EXPECT_EQ(json["lossSpike"].dump(), "{\"loss\":4.5,\"median\":2.25,\"step\":77}");
   status.validation_loss = 1000;  // whose exponential is no number
   EXPECT_FALSE(nlohmann::json::parse(ToJson(status)).contains("validationPerplexity"));
