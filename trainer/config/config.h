@@ -95,6 +95,9 @@ struct Profile {
 enum class DeviceType { kCpu, kCuda };
 enum class Precision { kFp32, kBf16 };
 
+// What is the same, bit by bit, between runs of the same job: docs/determinism.md.
+enum class Determinism { kNone, kLayout, kWorldSize };
+
 struct Training {
   DeviceType device = DeviceType::kCpu;
   int64_t sequence_length = 0;
@@ -109,6 +112,8 @@ struct Training {
   int64_t evaluation_batches = 0;
   std::optional<Profile> profile;
   uint64_t seed = 0;
+  Determinism determinism = Determinism::kNone;
+  int threads = 0;  // of arithmetic in each rank; 0: chosen by the trainer
 };
 
 enum class Strategy { kDdp = 0, kZero1 = 1, kZero2 = 2, kFsdp = 3 };  // the value is the engine's stage

@@ -143,8 +143,8 @@ std::string JsonReader::String(const char* key, bool may_be_empty) {
   return value->get<std::string>();
 }
 
-const std::string* JsonReader::EnumText(const char* key) {
-  const json* value = Take(key, false, "a string");
+const std::string* JsonReader::EnumText(const char* key, bool optional) {
+  const json* value = Take(key, optional, "a string");
   if (value == nullptr) {
     return nullptr;
   }

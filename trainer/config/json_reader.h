@@ -35,9 +35,9 @@ class JsonReader {
   std::string String(const char* key, bool may_be_empty = false);
   // One of the names; returns the value beside it.
   template <typename E>
-  E Enum(const char* key, std::initializer_list<std::pair<const char*, E>> names) {
+  E Enum(const char* key, std::initializer_list<std::pair<const char*, E>> names, std::optional<E> fallback = {}) {
     std::string all;
-    const std::string* text = EnumText(key);
+    const std::string* text = EnumText(key, fallback.has_value());
     for (const auto& [name, value] : names) {
       if (text != nullptr && *text == name) {
         return value;
@@ -47,7 +47,7 @@ class JsonReader {
     if (text != nullptr) {
       Add(key, "\"" + *text + "\" is unknown; use one of " + all);
     }
-    return names.begin()->second;
+    return fallback.value_or(names.begin()->second);
   }
   // The object under `key`; when `optional` and absent, a reader for which present() is false.
   JsonReader Object(const char* key, bool optional = false);
@@ -64,7 +64,7 @@ class JsonReader {
 
  private:
   const nlohmann::json* Take(const char* key, bool optional, const char* kind);
-  const std::string* EnumText(const char* key);
+  const std::string* EnumText(const char* key, bool optional);
 
   const nlohmann::json* value_;  // null: absent or not an object
   std::string path_;

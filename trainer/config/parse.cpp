@@ -185,6 +185,11 @@ Training ReadTraining(JsonReader r) {
   }
   t.profile = ReadProfile(r.Object("profile", true));
   t.seed = r.Unsigned("seed");
+  t.determinism = r.Enum<Determinism>(
+      "determinism",
+      {{"None", Determinism::kNone}, {"Layout", Determinism::kLayout}, {"WorldSize", Determinism::kWorldSize}},
+      Determinism::kNone);
+  t.threads = static_cast<int>(r.Int("threads", 0, 4096, 0));
   r.Finish();
   return t;
 }
@@ -227,6 +232,10 @@ void CheckCombinations(const Job& job, Problems& problems) {
   require(t.micro_batch_size <= t.global_batch_size, "training.microBatchSize: " + n(t.micro_batch_size) +
                                                          " is more than training.globalBatchSize " +
                                                          n(t.global_batch_size));
+  // As many as exact sums have room for (engine/fixed_point.h).
+  require(t.determinism != Determinism::kWorldSize || (t.global_batch_size - 1) / t.micro_batch_size < int64_t{1} << 20,
+          "training.microBatchSize: " + n(t.micro_batch_size) + " cuts training.globalBatchSize " +
+              n(t.global_batch_size) + " into more than 1048576, too many for training.determinism WorldSize");
   require(!t.optimizer.nesterov || t.optimizer.momentum > 0,
           "training.optimizer.nesterov: true needs training.optimizer.momentum above 0");
   require(t.schedule.warmup_steps <= t.steps, "training.schedule.warmupSteps: " + n(t.schedule.warmup_steps) +

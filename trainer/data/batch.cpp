@@ -27,7 +27,7 @@ void WeighTargets(int64_t separator, Batch& batch) {
 }  // namespace
 
 std::vector<MicroBatchPlan> PlanStep(int64_t global_batch, int64_t micro_batch, int world, int rank) {
-  const int64_t total = (global_batch + micro_batch - 1) / micro_batch;
+  const int64_t total = MicroBatchCount(global_batch, micro_batch);
   const int64_t least = total / world;
   const int64_t longer = total % world;  // ranks below this run one more
   const int64_t begin = rank * least + std::min<int64_t>(rank, longer);

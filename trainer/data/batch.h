@@ -22,6 +22,11 @@ struct MicroBatchPlan {
   bool padding = false;  // run for the collectives only: its loss has weight zero and counts no tokens
 };
 
+// ceil(global_batch / micro_batch).
+inline int64_t MicroBatchCount(int64_t global_batch, int64_t micro_batch) {
+  return (global_batch + micro_batch - 1) / micro_batch;
+}
+
 // The micro-batches of `rank` in the order it runs them. The global batch is cut into ceil(global_batch / micro_batch)
 // micro-batches (the last may be short), which go to the ranks in contiguous runs whose lengths differ by at most one.
 // Every rank gets the same number of plans: a short rank ends with a padding micro-batch of one row.

@@ -11,6 +11,7 @@
 #include "trainer/checkpoint/fence.h"
 #include "trainer/checkpoint/reader.h"
 #include "trainer/checkpoint/retention.h"
+#include "trainer/loop/determinism.h"
 #include "trainer/loop/exchange.h"
 #include "trainer/loop/state.h"
 #include "trainer/observe/log.h"
@@ -105,6 +106,9 @@ Outcome<Read> ReadShards(Session& s, const Choice& choice, Progress& progress) {
     auto parsed = ParseTrainState(s, reader->train_state());
     if (!parsed) return Fails(Failure{parsed.error().exit_code, doing + ": " + parsed.error().message});
     progress = std::move(*parsed);
+    if (auto same = TakeDeterminism(s, reader->train_state()); !same) {
+      return Fails(Failure{same.error().exit_code, doing + ": " + same.error().message});
+    }
     StateSlices slices = SlicesOf(*s.engine);
     std::vector<checkpoint::TensorSlice> wanted = std::move(slices.model);
     wanted.insert(wanted.end(), slices.optim.begin(), slices.optim.end());

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "trainer/loop/determinism.h"
 #include "trainer/loop/evaluate.h"
 #include "trainer/loop/profile.h"
 #include "trainer/loop/rank_figures.h"
@@ -129,6 +130,7 @@ Outcome<contract::ExitCode> RunSession(Session& s) {
   if (auto connected = Connect(s); !connected) return Fails(connected.error());
   DeferStopSignals();  // peers count on this rank from here on
   BuildModel(s);
+  CompareKernels(s);
   if (auto restored = Restore(s); !restored) return Fails(restored.error());
   auto ended = Train(s);
   if (!ended) return ended;

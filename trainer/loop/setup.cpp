@@ -9,6 +9,7 @@
 
 #include <ATen/Parallel.h>
 #include "trainer/dist/gloo_comm.h"
+#include "trainer/loop/determinism.h"
 #include "trainer/loop/optimizer.h"
 #include "trainer/observe/log.h"
 
@@ -23,9 +24,12 @@ int NumberIn(const config::GetEnv& get, const char* name) {
   return text == nullptr ? 0 : std::max(0, std::atoi(text));
 }
 
-// Cores that this process may use, divided among the ranks of the node. Fixed for the life of the process, since sums
-// over threads are only the same bits for the same number of them.
-int ThreadCount(const config::GetEnv& get) {
+// What the job says, else cores that this process may use, divided among the ranks of the node. Fixed for the life of
+// the process, since sums over threads are only the same bits for the same number of them. How many ranks share a node
+// must not decide it where the world size must not matter.
+int ThreadCount(const config::Training& training, const config::GetEnv& get) {
+  if (training.threads > 0) return training.threads;
+  if (training.determinism == config::Determinism::kWorldSize) return 1;
   if (const int asked = NumberIn(get, kEnvThreads); asked > 0) return asked;
   cpu_set_t cores;
   const int available = sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
@@ -112,8 +116,9 @@ Outcome<std::unique_ptr<Session>> Prepare(const config::RankEnv& env, const conf
   if (Status fit = config::CheckTogether(s.job, s.env); !fit) {
     return Fails(contract::kExitConfiguration, fit.error().message);
   }
-  s.threads = ThreadCount(get);
+  s.threads = ThreadCount(s.job.training, get);
   at::set_num_threads(s.threads);
+  ChooseKernels(s.job.training.determinism);
   s.report = std::make_unique<Report>(s.env, s.job.observe, s.job.training.steps);
   s.watch = std::make_shared<StepWatch>(s.env.rank);
   s.report->Phase(contract::phase::kStarting);
@@ -158,6 +163,10 @@ void BuildModel(Session& s) {
   options.compute_dtype = s.job.training.precision == config::Precision::kBf16 ? at::kBFloat16 : at::kFloat;
   options.seed = s.job.training.seed;
   options.optimizer = OptimizerOf(s.job.training.optimizer);
+  if (s.job.training.determinism == config::Determinism::kWorldSize) {
+    options.exact_micro_batches =
+        data::MicroBatchCount(s.job.training.global_batch_size, s.job.training.micro_batch_size);
+  }
   s.engine = std::make_unique<engine::Engine>(*s.device, *s.world, model::LlamaUnits(config), options);
   engine::ParameterHost* host = s.engine.get();
   if (s.job.training.profile) {

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "trainer/loop/determinism.h"
 #include "trainer/loop/optimizer.h"
 
 namespace trainyard::loop {
@@ -78,6 +79,7 @@ std::string TrainStateJson(const Session& s) {
                                  {"threads", s.threads},
                                  {"optimizer", StateKind(s.job.training.optimizer)},
                                  {"model", ModelIdentity(s)}};
+  if (s.job.training.determinism != config::Determinism::kNone) json["determinism"] = DeterminismState(s);
   if (s.progress.loss) json["loss"] = *s.progress.loss;
   if (s.progress.initial_validation_loss) json["initialValidationLoss"] = *s.progress.initial_validation_loss;
   if (s.progress.validation_loss) json["validationLoss"] = *s.progress.validation_loss;

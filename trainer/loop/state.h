@@ -26,7 +26,7 @@ void StoreSlices(const StateSlices& slices);
 
 // {"version", "step", "consumedSequences", "consumedTokens", "seed", "sequenceLength", "globalBatchSize",
 //  "dataFingerprint", "loss", "initialValidationLoss", "validationLoss", "resume", "worldSize", "threads", "optimizer",
-//  "model"}
+//  "model", "determinism"}
 std::string TrainStateJson(const Session& session);
 // Takes over what TrainStateJson wrote. Failures: kExitCheckpoint for a state that is not ours, kExitConfiguration for
 // another seed or sequence length (the order of samples would change) or another optimizer, kExitData for other

@@ -1,5 +1,6 @@
 #include "trainer/loop/train_step.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -8,6 +9,7 @@
 #include "trainer/loop/exchange.h"
 #include "trainer/loop/optimizer.h"
 #include "trainer/loop/stop_signal.h"
+#include "trainer/observe/log.h"
 #include "trainer/optim/clip.h"
 
 namespace trainyard::loop {
@@ -20,6 +22,7 @@ using observe::Activity;
 class Agreement {
  public:
   explicit Agreement(int64_t micro_batches) : values_(static_cast<size_t>(micro_batches) + 2, 0.0) {}
+  void Clear() { std::fill(values_.begin(), values_.end(), 0.0); }
   double& loss(int64_t micro_batch) { return values_[static_cast<size_t>(micro_batch)]; }
   double& tokens() { return values_[values_.size() - 2]; }
   double& stop() { return values_.back(); }
@@ -40,36 +43,75 @@ Failure NonFinite(int64_t step, const std::string& what) {
                                         "training.optimizer.learningRate or look at the data"};
 }
 
+// One step of this rank until the ranks meet: its micro-batches, forward and backward.
+class MicroBatches {
+ public:
+  MicroBatches(Session& session, int64_t step)
+      : s_(session),
+        step_(step),
+        plans_(data::PlanStep(session.job.training.global_batch_size, session.job.training.micro_batch_size,
+                              session.env.world, session.env.rank)),
+        keeps_(session.job.training.determinism == config::Determinism::kWorldSize) {}
+
+  // Again with the same data when it is called again, which it may be with determinism WorldSize.
+  Outcome<void> Run(Agreement& agreement) {
+    agreement.Clear();
+    s_.engine->BeginStep();
+    for (size_t i = 0; i < plans_.size(); ++i) {
+      const data::MicroBatchPlan& plan = plans_[i];
+      s_.watch->Switch(Activity::kData);
+      auto batch = Load(i);
+      if (!batch) return Fails(batch.error());
+      const at::Tensor tokens = batch->tokens.to(s_.device->torch());
+      const at::Tensor weights = plan.padding               ? at::zeros({plan.rows}, tokens.options().dtype(at::kFloat))
+                                 : batch->weights.defined() ? batch->weights.to(tokens.device())
+                                                            : at::Tensor();
+      s_.watch->Switch(Activity::kCompute);
+      at::Tensor loss = s_.model->LossSum(tokens, weights);
+      if (!plan.padding) {
+        agreement.loss(plan.first / s_.job.training.micro_batch_size) = loss.item<double>();
+        agreement.tokens() += static_cast<double>(batch->targets);
+      }
+      s_.engine->Backward(std::move(loss), i + 1 == plans_.size(), plan.padding);
+      if (s_.traced) s_.traced->EndBackward();
+    }
+    return {};
+  }
+
+ private:
+  Outcome<data::Batch> Load(size_t i) {
+    if (i < kept_.size()) return kept_[i];
+    const data::MicroBatchPlan& plan = plans_[i];
+    auto batch = s_.feed->Next(s_.progress.cursor, i);
+    if (!batch) {
+      return Fails(contract::kExitData,
+                   "training data of step " + std::to_string(step_) + ": " + batch.error().message);
+    }
+    if (s_.sample_log && !plan.padding) s_.sample_log->Append(step_, s_.progress.cursor + plan.first, batch->tokens);
+    if (keeps_) kept_.push_back(*batch);
+    return std::move(*batch);
+  }
+
+  Session& s_;
+  const int64_t step_;
+  const std::vector<data::MicroBatchPlan> plans_;
+  const bool keeps_;
+  std::vector<data::Batch> kept_;
+};
+
 }  // namespace
 
 Outcome<StepResult> TrainStep(Session& s, int64_t step) {
   const config::Training& training = s.job.training;
   const std::string label = "step " + std::to_string(step);
-  const auto plans = data::PlanStep(training.global_batch_size, training.micro_batch_size, s.env.world, s.env.rank);
-  const int64_t count = (training.global_batch_size + training.micro_batch_size - 1) / training.micro_batch_size;
-  Agreement agreement(count);
-
-  s.engine->BeginStep();
-  for (size_t i = 0; i < plans.size(); ++i) {
-    const data::MicroBatchPlan& plan = plans[i];
-    s.watch->Switch(Activity::kData);
-    auto batch = s.feed->Next(s.progress.cursor, i);
-    if (!batch) return Fails(contract::kExitData, "training data of " + label + ": " + batch.error().message);
-    if (s.sample_log && !plan.padding) s.sample_log->Append(step, s.progress.cursor + plan.first, batch->tokens);
-    const at::Tensor tokens = batch->tokens.to(s.device->torch());
-    const at::Tensor weights = plan.padding               ? at::zeros({plan.rows}, tokens.options().dtype(at::kFloat))
-                               : batch->weights.defined() ? batch->weights.to(tokens.device())
-                                                          : at::Tensor();
-    s.watch->Switch(Activity::kCompute);
-    at::Tensor loss = s.model->LossSum(tokens, weights);
-    if (!plan.padding) {
-      agreement.loss(plan.first / training.micro_batch_size) = loss.item<double>();
-      agreement.tokens() += static_cast<double>(batch->targets);
-    }
-    s.engine->Backward(std::move(loss), i + 1 == plans.size());
-    if (s.traced) s.traced->EndBackward();
+  Agreement agreement(data::MicroBatchCount(training.global_batch_size, training.micro_batch_size));
+  MicroBatches micro_batches(s, step);
+  if (auto ran = micro_batches.Run(agreement); !ran) return Fails(ran.error());
+  if (!s.engine->FinishBackward()) {
+    if (s.env.rank == 0) observe::Info(label + " is run again, more exactly: " + s.engine->ExactReason());
+    if (auto ran = micro_batches.Run(agreement); !ran) return Fails(ran.error());
+    TORCH_CHECK(s.engine->FinishBackward(), "a step that is run again must fit");
   }
-  s.engine->FinishBackward();
   agreement.stop() = StopRequested() ? 1 : 0;
   agreement.Reduce(*s.world, label + " loss");
 
@@ -85,7 +127,10 @@ Outcome<StepResult> TrainStep(Session& s, int64_t step) {
   if (!std::isfinite(result.loss)) return Fails(NonFinite(step, "the loss"));
   s.watch->Switch(Activity::kOptimizer);
   result.gradient_norm = s.engine->GradNorm(scale);
-  if (!std::isfinite(result.gradient_norm)) return Fails(NonFinite(step, "the gradient norm"));
+  if (!std::isfinite(result.gradient_norm)) {
+    const std::string& reason = s.engine->ExactReason();
+    return Fails(NonFinite(step, "the gradient norm" + (reason.empty() ? "" : " (" + reason + ")")));
+  }
 
   result.learning_rate = PlannedRate(training, step);
   s.engine->Step(result.learning_rate, scale * optim::ClipFactor(result.gradient_norm, training.gradient_clip_norm),

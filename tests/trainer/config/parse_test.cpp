@@ -49,6 +49,28 @@ std::string ErrorWith(const char* pointer, const json& value) {
   return ErrorOf(document);
 }
 
+TEST(ParseJob, DeterminismIsOptional) {
+  auto job = Parse(Valid().dump());
+  ASSERT_TRUE(job.has_value()) << job.error().message;
+  EXPECT_EQ(job->training.determinism, Determinism::kNone);
+  EXPECT_EQ(job->training.threads, 0);
+  json document = Valid();
+  document["training"]["determinism"] = "WorldSize";
+  document["training"]["threads"] = 3;
+  job = Parse(document.dump());
+  ASSERT_TRUE(job.has_value()) << job.error().message;
+  EXPECT_EQ(job->training.determinism, Determinism::kWorldSize);
+  EXPECT_EQ(job->training.threads, 3);
+  EXPECT_EQ(ErrorWith("/training/determinism", "Always"),
+            "training.determinism: \"Always\" is unknown; use one of None, Layout, WorldSize");
+  EXPECT_EQ(ErrorWith("/training/determinism", 3), "training.determinism: 3 is not a string");
+  document["training"]["globalBatchSize"] = (1 << 20) + 1;
+  document["training"]["microBatchSize"] = 1;
+  EXPECT_EQ(ErrorOf(document),
+            "training.microBatchSize: 1 cuts training.globalBatchSize 1048577 into more than 1048576, too many for "
+            "training.determinism WorldSize");
+}
+
 TEST(ParseJob, ReadsEverything) {
   const auto job = Parse(Valid().dump());
   ASSERT_TRUE(job.has_value()) << job.error().message;

@@ -17,6 +17,7 @@ constexpr int kSteps = 5;
 struct Setting {
   at::ScalarType type = at::kFloat;
   model::LlamaConfig model = SmallLlama(true);
+  bool exact = true;
   std::vector<double> factors;  // of the loss, by step: what the gradients grow and shrink by
 };
 
@@ -88,7 +89,10 @@ Result Empty(const std::vector<UnitSpec>& units) {
 }
 
 EngineOptions Options(const Setting& setting, int stage) {
-  return {.stage = stage, .compute_dtype = setting.type, .seed = 5, .exact_micro_batches = kMicroBatches};
+  return {.stage = stage,
+          .compute_dtype = setting.type,
+          .seed = 5,
+          .exact_micro_batches = setting.exact ? kMicroBatches : 0};
 }
 
 at::Tensor StepTokens(const model::LlamaConfig& config) {
@@ -142,6 +146,15 @@ TEST(WorldSize, TrainingIsTheSameBytesAtEveryStageAndWorldSize) {
   ExpectSameEverywhere({.model = SmallLlama(false)});
 }
 
+// What the other tests would miss if sums in float happened to agree here.
+TEST(WorldSize, SumsInFloatAreNotTheSame) {
+  const Setting in_float{.exact = false};
+  const Result one = Train(in_float, 0, 1), three = Train(in_float, 0, 3);
+  EXPECT_NE(one.norms, three.norms);
+  const std::string name = "model.embed_tokens.weight";
+  EXPECT_FALSE(at::equal(one.masters.at(name), three.masters.at(name)));
+}
+
 // Sizes at which matrix products use their blocked kernels, and whose tensors begin at odd places of a unit's buffer.
 TEST(WorldSize, SoItIsForAModelOfMoreThanAFewRows) {
   model::LlamaConfig config = SmallLlama(true);
@@ -165,12 +178,10 @@ TEST(WorldSize, GradientsAreThoseOfOtherSumsButForRounding) {
   const auto units = model::LlamaUnits(config);
   const at::Tensor tokens = StepTokens(config);
   std::vector<Named> gradients;
-  for (const int64_t exact : {kMicroBatches, int64_t{0}}) {
+  for (const bool exact : {true, false}) {
     gradients.push_back(Like(units, at::kFloat));
     RunRanks(2, [&](int rank, device::Device& device, dist::Comm& comm) {
-      EngineOptions options = Options({}, 3);
-      options.exact_micro_batches = exact;
-      Engine engine(device, comm, units, options);
+      Engine engine(device, comm, units, Options({.exact = exact}, 3));
       model::Llama llama(config, engine);
       Training{engine, llama, tokens, {}, rank, 2}.Pass(1);
       ASSERT_TRUE(engine.FinishBackward()) << engine.ExactReason();

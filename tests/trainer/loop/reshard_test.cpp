@@ -4,9 +4,9 @@
 #include <functional>
 #include <thread>
 
+#include "tests/trainer/loop/checkpoint_tensors.h"
 #include "tests/trainer/loop/job_fixture.h"
 #include "trainer/checkpoint/fence.h"
-#include "trainer/checkpoint/reader.h"
 #include "trainer/dist/in_process_comm.h"
 #include "trainer/loop/restore.h"
 #include "trainer/loop/save.h"
@@ -19,8 +19,6 @@ namespace {
 
 constexpr int64_t kSteps = 3;
 constexpr size_t kParameters = 20;  // two blocks of nine, embedding and final norm
-
-using Tensors = std::map<std::string, std::string>;  // name -> bytes
 
 class ReshardTest : public JobTest {
  protected:
@@ -83,21 +81,7 @@ class ReshardTest : public JobTest {
   }
 
   Tensors ReadAll(const std::string& path_in_volume) const {
-    Tensors tensors;
-    auto reader = checkpoint::Reader::Open(dir_ / ("volumes/checkpoints/" + path_in_volume + "/") +
-                                           checkpoint::StepDirectory(kSteps));
-    EXPECT_TRUE(reader) << reader.error().message;
-    if (!reader) return tensors;
-    for (const auto& info : reader->tensors()) {
-      std::string& bytes = tensors[info.group + "/" + info.name];
-      bytes.resize(
-          static_cast<size_t>(*checkpoint::ElementCount(info.global_shape) * *checkpoint::DtypeBytes(info.dtype)));
-      const std::vector<int64_t> origin(info.global_shape.size(), 0);
-      const auto read =
-          reader->Read({{info.name, info.dtype, info.global_shape, origin, info.global_shape, bytes.data()}});
-      EXPECT_TRUE(read) << read.error().message;
-    }
-    return tensors;
+    return ReadTensors(dir_ / ("volumes/checkpoints/" + path_in_volume), kSteps);
   }
 
   // Trains and saves at each of `worlds`, loads at each other and saves again. `tensors`: how many of each parameter.
