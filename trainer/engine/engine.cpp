@@ -26,36 +26,41 @@ class GradientHook final : public torch::autograd::FunctionPostHook {
   std::function<void()> fn_;
 };
 
-Layout MakeLayout(device::Device& device, dist::Comm& comm, const EngineOptions& options, MemoryReport* memory) {
+Layout MakeLayout(device::Device& device, dist::Mesh& mesh, const EngineOptions& options, MemoryReport* memory) {
   if (options.stage < 0 || options.stage > 3) throw std::invalid_argument("engine: stage must be 0, 1, 2 or 3");
   if (options.compute_dtype != at::kFloat && options.compute_dtype != at::kBFloat16 &&
       options.compute_dtype != at::kDouble) {
     throw std::invalid_argument("engine: compute type must be float, bfloat16 or double");
   }
+  if (options.stage == 0 && mesh.shard().size() > 1) {
+    throw std::invalid_argument("engine: stage 0 shards nothing, so its shard groups are of one rank");
+  }
   Layout layout;
   layout.device = &device;
-  layout.comm = &comm;
+  layout.world = &mesh.world();
+  layout.shard = &mesh.shard();
+  layout.replicate = &mesh.replicate();
   layout.memory = memory;
   layout.stage = options.stage;
-  layout.world = comm.size();
-  layout.rank = comm.rank();
-  layout.owners = options.stage == 0 ? 1 : layout.world;
-  layout.owner = options.stage == 0 ? 0 : layout.rank;
+  layout.owners = mesh.shard().size();
+  layout.owner = mesh.shard().rank();
+  layout.replicas = mesh.replicate().size();
+  layout.replica = mesh.replicate().rank();
   layout.compute = options.compute_dtype;
   layout.master = options.compute_dtype == at::kDouble ? at::kDouble : at::kFloat;
-  layout.frees = options.stage == 3 && layout.world > 1;
+  layout.frees = options.stage == 3 && layout.owners > 1;
   layout.aliased = layout.compute == layout.master && !layout.frees;
   layout.states = static_cast<int64_t>(optim::StateNames(options.optimizer).size());
   return layout;
 }
 
-std::vector<std::unique_ptr<Unit>> MakeUnits(const Layout& layout, std::vector<UnitSpec> specs, uint64_t seed) {
-  std::vector<std::unique_ptr<Unit>> units;
+Units MakeUnits(const Layout& layout, std::vector<UnitSpec> specs, uint64_t seed) {
+  Units units;
   for (UnitSpec& spec : specs) units.push_back(std::make_unique<Unit>(layout, std::move(spec), seed));
   return units;
 }
 
-std::optional<GradientSums> MakeExact(const std::vector<std::unique_ptr<Unit>>& units, const EngineOptions& options) {
+std::optional<GradientSums> MakeExact(const Units& units, const EngineOptions& options) {
   if (options.exact_micro_batches <= 0) return std::nullopt;
   if (options.compute_dtype == at::kDouble) {
     throw std::invalid_argument("engine: exact sums are of float and bfloat16 gradients");
@@ -69,26 +74,32 @@ std::optional<GradientSums> MakeExact(const std::vector<std::unique_ptr<Unit>>& 
 
 }  // namespace
 
-Engine::Impl::Impl(device::Device& device, dist::Comm& comm, std::vector<UnitSpec> specs, EngineOptions opts)
+Engine::Impl::Impl(device::Device& device, dist::Mesh& mesh, std::vector<UnitSpec> specs, EngineOptions opts)
     : options(opts),
-      layout(MakeLayout(device, comm, opts, &memory)),
+      layout(MakeLayout(device, mesh, opts, &memory)),
       units(MakeUnits(layout, std::move(specs), opts.seed)),
       exact(MakeExact(units, opts)),
-      reducer(layout, units, opts.max_inflight_reduces, exact ? &*exact : nullptr) {
+      reducer(MakeReducer(layout, units,
+                          {.max_inflight = opts.max_inflight_reduces,
+                           .each_micro_batch = opts.reduce_each_micro_batch,
+                           .bucket_bytes = opts.bucket_bytes,
+                           .exact = exact ? &*exact : nullptr})) {
   for (size_t u = 0; u < units.size(); ++u) {
     for (size_t i = 0; i < units[u]->params().size(); ++i) {
       Parameter& p = units[u]->params()[i];
+      if (p.spec.frozen) continue;
       p.accumulator = torch::autograd::impl::grad_accumulator(p.full);
       p.accumulator->add_post_hook(std::make_unique<GradientHook>([this, u, i] {
-        if (reducer.Take(static_cast<int>(u), static_cast<int>(i))) UnitDone(static_cast<int>(u));
+        if (reducer->Take(static_cast<int>(u), static_cast<int>(i))) UnitDone(static_cast<int>(u));
       }));
     }
   }
 }
 
 void Engine::Impl::UnitDone(int u) {
-  units[u]->Reshard();
-  reducer.Complete(u);
+  // The last gradient of a unit says nothing of its frozen weights: backward may still read them.
+  if (!units[u]->has_frozen()) units[u]->Reshard();
+  reducer->Complete(u);
 }
 
 // Forward order of the previous pass tells what to gather next. A pass starts over when its first unit comes again with
@@ -113,14 +124,25 @@ void Engine::Impl::EndPass() {
 
 void Engine::Impl::PreBackward(size_t use) {
   Unit& unit = *units[uses[use]];
+  if (use + 1 < uses.size()) {  // backward has left the unit after this one
+    Unit& after = *units[uses[use + 1]];
+    if (&after != &unit && after.has_frozen() && after.spec().reshard_after_forward) after.Reshard();
+  }
   unit.UnshardAsync();
   unit.WaitUnshard();
   // Before this unit's reduction is queued, else a backend with one queue would not overlap it.
   if (options.prefetch && use > 0) units[uses[use - 1]]->UnshardAsync();
 }
 
-Engine::Engine(device::Device& device, dist::Comm& shard, std::vector<UnitSpec> units, EngineOptions options)
-    : impl_(std::make_unique<Impl>(device, shard, std::move(units), options)) {}
+Engine::Engine(device::Device& device, dist::Mesh& mesh, std::vector<UnitSpec> units, EngineOptions options)
+    : impl_(std::make_unique<Impl>(device, mesh, std::move(units), options)) {}
+
+Engine::Engine(device::Device& device, dist::Comm& world, std::vector<UnitSpec> units, EngineOptions options) {
+  auto mesh = std::make_unique<dist::Mesh>(world, options.stage == 0 ? 1 : world.size());
+  impl_ = std::make_unique<Impl>(device, *mesh, std::move(units), options);
+  impl_->own_mesh = std::move(mesh);
+}
+
 Engine::~Engine() = default;
 
 const at::Tensor& Engine::Param(int unit, int index) const {
@@ -163,19 +185,19 @@ at::Tensor Engine::PostForward(int unit, at::Tensor y) {
 }
 
 void Engine::BeginStep() {
-  impl_->reducer.BeginStep();
+  impl_->reducer->BeginStep();
   impl_->uses.clear();
   impl_->settled = !impl_->exact;
 }
 
 void Engine::Backward(at::Tensor loss_sum, bool last_micro_batch, bool padding) {
   Impl& s = *impl_;
-  s.reducer.BeginMicroBatch(last_micro_batch, padding);
+  s.reducer->BeginMicroBatch(last_micro_batch, padding);
   loss_sum.backward();
   at::NoGradGuard no_grad;
   // Units with unused parameters, in an order that all ranks share.
   for (int u = 0; u < static_cast<int>(s.units.size()); ++u) {
-    if (s.reducer.Pending(u)) s.UnitDone(u);
+    if (s.reducer->Pending(u)) s.UnitDone(u);
   }
   for (auto& unit : s.units) unit->Reshard();  // gathered by a prefetch that nothing used
   s.uses.clear();
@@ -184,8 +206,8 @@ void Engine::Backward(at::Tensor loss_sum, bool last_micro_batch, bool padding) 
 
 bool Engine::FinishBackward() {
   at::NoGradGuard no_grad;
-  impl_->reducer.Finish();
-  if (impl_->exact) impl_->settled = impl_->reducer.Settle();
+  impl_->reducer->Finish();
+  if (impl_->exact) impl_->settled = impl_->reducer->Settle();
   return impl_->settled;
 }
 
@@ -193,12 +215,14 @@ double Engine::Impl::ExactNorm() {
   ExactSum sum;
   for (size_t u = 0; u < units.size(); ++u) {
     for (size_t i = 0; i < units[u]->params().size(); ++i) {
-      for (const double row : RowSquares(RankGradient(static_cast<int>(u), static_cast<int>(i)))) sum.Add(row);
+      const at::Tensor rows = SavedGradient(static_cast<int>(u), static_cast<int>(i));
+      if (!rows.defined()) continue;
+      for (const double row : RowSquares(rows)) sum.Add(row);
     }
   }
   const at::Tensor words = at::from_blob(sum.words().data(), {ExactSum::kWords}, at::kLong);
   const at::Tensor device_words = words.to(layout.device->torch());
-  layout.comm->AllReduce(device_words, dist::Reduce::kInt64, {.label = "gradient norm"})->Wait();
+  layout.world->AllReduce(device_words, dist::Reduce::kInt64, {.label = "gradient norm"})->Wait();
   if (!device_words.is_cpu()) words.copy_(device_words);
   return std::sqrt(sum.Value());
 }
@@ -211,23 +235,24 @@ double Engine::GradNorm(double scale) {
   std::vector<double> sums;
   for (size_t u = 0; u < s.units.size(); ++u) {
     for (size_t i = 0; i < s.units[u]->params().size(); ++i) {
-      sums.push_back(optim::SumSquares(GradRows(static_cast<int>(u), static_cast<int>(i))));
+      const at::Tensor rows = GradRows(static_cast<int>(u), static_cast<int>(i));
+      if (rows.defined()) sums.push_back(optim::SumSquares(rows));
     }
   }
   const auto count = static_cast<int64_t>(sums.size());
-  at::Tensor all = at::empty({s.layout.world, count}, at::kDouble);
-  all[s.layout.rank].copy_(at::from_blob(sums.data(), {count}, at::kDouble));
-  if (s.layout.world > 1) {
-    at::Tensor device_all = all.to(s.layout.device->torch());
-    const at::Tensor mine = device_all[s.layout.rank].clone();
-    s.layout.comm->AllGather(device_all, mine, {.label = "gradient norm"})->Wait();
-    all = device_all.to(at::kCPU);
+  const int ranks = s.layout.ranks();
+  at::Tensor all = at::from_blob(sums.data(), {1, count}, at::kDouble);
+  if (ranks > 1) {
+    const at::Tensor mine = all.to(s.layout.device->torch());
+    at::Tensor gathered = at::empty({ranks, count}, mine.options());
+    s.layout.world->AllGather(gathered, mine, {.label = "gradient norm"})->Wait();
+    all = gathered.to(at::kCPU);
   }
   const double* value = all.const_data_ptr<double>();
   double total = 0.0;
   for (int64_t i = 0; i < count; ++i) {
     double parameter = 0.0;
-    for (int r = 0; r < s.layout.world; ++r) parameter += value[r * count + i];
+    for (int r = 0; r < ranks; ++r) parameter += value[r * count + i];
     total += parameter;
   }
   return std::abs(scale) * std::sqrt(total);
@@ -244,9 +269,9 @@ void Engine::Step(double lr, double grad_scale, int64_t step) {
     auto& params = s.units[u]->params();
     for (size_t i = 0; i < params.size(); ++i) {
       Parameter& p = params[i];
-      if (p.own.size() == 0) continue;
+      if (p.own.size() == 0 || p.spec.frozen) continue;
       optim::Update(p.spec.decay ? options : no_decay, p.master,
-                    s.reducer.Owned(static_cast<int>(u), static_cast<int>(i)), p.state, lr, grad_scale, step);
+                    s.reducer->Owned(static_cast<int>(u), static_cast<int>(i)), p.state, lr, grad_scale, step);
     }
   }
 }

@@ -1,6 +1,8 @@
 // The sharded data-parallel engine: stages 0 (DDP), 1, 2 (ZeRO) and 3 (FSDP) in one code path. A unit of parameters is
 // cut into per-parameter row shards; what differs between stages is who owns rows, when gradients are reduced and
-// whether full tensors are freed after use. Owners number 1 at stage 0 (everyone owns all rows) and world size else.
+// whether full tensors are freed after use. The ranks form a mesh of replicas x owners (dist::Mesh): owners divide the
+// rows, replicas hold the same ones. There is one owner at stage 0 (everyone owns all rows), and by default one replica
+// else; several of both is HSDP: gradients are reduced to the rows inside a shard group and summed over the replicas.
 //
 //                      weights             gradients (fp32)         master            optimizer state
 //   stage 0            full                full, summed in place    own all           own all
@@ -8,8 +10,10 @@
 //   stage 2            full                own rows                 own rows          own rows
 //   stage 3            gathered in use     own rows                 own rows          own rows
 //
-// In float (and double) the master weights of stages 0-2 are rows of the full tensors. At world size 1 nothing is
-// gathered, copied out or reduced. Sums over ranks are in rank order: same bits on every rank and run.
+// With reduce_each_micro_batch off, stages 2 and 3 keep gradients as stage 1 does: one reduction per step for 4 bytes
+// per parameter. In float (and double) the master weights of stages 0-2 are rows of the full tensors. A frozen
+// parameter has weights in the compute type and nothing else. At world size 1 nothing is gathered, copied out or
+// reduced. Sums over ranks are in rank order: same bits on every rank and run.
 //
 // A step:  BeginStep(); for each micro-batch { loss = model.LossSum(..); Backward(loss, last); } FinishBackward();
 //          norm = GradNorm(scale); Step(lr, scale * clip, step);
@@ -40,14 +44,17 @@ class Device;
 }
 namespace trainyard::dist {
 class Comm;
-}
+class Mesh;
+}  // namespace trainyard::dist
 
 namespace trainyard::engine {
 
 struct EngineOptions {
   int stage = 0;                              // 0..3
   at::ScalarType compute_dtype = at::kFloat;  // kFloat, kBFloat16 (fp32 master), or kDouble (everything double)
-  int max_inflight_reduces = 2;               // reduce buffers alive at once, at least 1
+  int max_inflight_reduces = 2;               // reduce buffers alive at once, at least 1 (stages 1-3)
+  bool reduce_each_micro_batch = true;        // stages 2 and 3: false keeps whole gradients until the last one
+  int64_t bucket_bytes = 25 << 20;            // stage 0: the largest reduction; small parameters share one
   bool prefetch = true;                       // gather the next unit while this one computes
   uint64_t seed = 0;                          // of the initial weights
   optim::Options optimizer;                   // AdamW with its defaults
@@ -57,20 +64,22 @@ struct EngineOptions {
 };
 
 // One parameter as checkpoints see it: the rows that this rank writes and must load. Tensors are views of live state,
-// contiguous, in the master type, possibly of zero rows.
+// contiguous, in the master type (a frozen parameter: in the compute type), possibly of zero rows.
 struct ShardView {
   std::string name;
   std::vector<int64_t> global_shape;
   RowRange rows;
   at::Tensor master;
-  std::vector<at::Tensor> state;  // one for each of optim::StateNames, in that order
+  std::vector<at::Tensor> state;  // one for each of optim::StateNames, in that order; frozen: none
 };
 
 class Engine final : public ParameterHost {
  public:
-  // Initialises this rank's rows; no communication. `device` and `shard` must outlive the engine.
-  // Throws std::invalid_argument for impossible options.
-  Engine(device::Device& device, dist::Comm& shard, std::vector<UnitSpec> units, EngineOptions options);
+  // Initialises this rank's rows; no communication. `device` and `mesh` must outlive the engine. Stage 0 needs a mesh
+  // with shard groups of one rank. Throws std::invalid_argument for impossible options.
+  Engine(device::Device& device, dist::Mesh& mesh, std::vector<UnitSpec> units, EngineOptions options);
+  // The same over all ranks of `world`: all are replicas at stage 0, and owners else.
+  Engine(device::Device& device, dist::Comm& world, std::vector<UnitSpec> units, EngineOptions options);
   ~Engine() override;
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -103,17 +112,17 @@ class Engine final : public ParameterHost {
   // weight decay where the model says so. On the CPU the result does not depend on who owns which rows.
   void Step(double lr, double grad_scale, int64_t step);
 
-  // At stage 0 the rows of the replicated tensors are split among ranks by the shard rule, so nothing is written twice.
+  // Replicas divide the rows that they all hold by the shard rule, so that nothing is written twice.
   std::vector<ShardView> Shards();
   // After the tensors of Shards() were overwritten on every rank. Collective.
   void OnLoaded();
 
-  // This rank's rows (by the shard rule, at every stage) of the gradient of parameter `index` of `unit`, after
-  // FinishBackward; master type. For tests and tools.
+  // The gradient of the rows that Shards() has of parameter `index` of `unit`, after FinishBackward; master type;
+  // undefined for a frozen parameter. For tests and tools.
   at::Tensor GradRows(int unit, int index) const;
 
-  // 16 hex digits over the master weights, independent of world size and stage: the sum modulo 2^64 over all rows of
-  // XXH3-64(row bytes, seed of name and row). Collective.
+  // 16 hex digits over the master weights, independent of world size, mesh and stage: the sum modulo 2^64 over all rows
+  // of XXH3-64(row bytes, seed of name and row). Collective.
   std::string ParameterHash();
 
   MemoryReport memory() const;

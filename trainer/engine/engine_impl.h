@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "trainer/dist/mesh.h"
 #include "trainer/engine/engine.h"
 #include "trainer/engine/gradient_sums.h"
 #include "trainer/engine/reduce.h"
@@ -14,22 +15,23 @@
 namespace trainyard::engine {
 
 struct Engine::Impl {
-  Impl(device::Device& device, dist::Comm& comm, std::vector<UnitSpec> specs, EngineOptions opts);
+  Impl(device::Device& device, dist::Mesh& mesh, std::vector<UnitSpec> specs, EngineOptions opts);
 
   void Enter(int unit);          // a unit's forward begins
   void EndPass();                // the forward order becomes the recorded one
   void PreBackward(size_t use);  // the backward of a recorded use begins
   void UnitDone(int unit);       // all gradients of the unit that will come are here
   double ExactNorm();            // L2 norm over all ranks; collective
-  // This rank's rows, by the shard rule at every stage, of a gradient.
-  at::Tensor RankGradient(int unit, int index) const;
+  // The gradient of the rows that this rank saves; undefined for a frozen parameter.
+  at::Tensor SavedGradient(int unit, int index) const;
 
   const EngineOptions options;
   MemoryReport memory;
+  std::unique_ptr<dist::Mesh> own_mesh;  // where none was given
   const Layout layout;
-  std::vector<std::unique_ptr<Unit>> units;
+  Units units;
   std::optional<GradientSums> exact;
-  Reducer reducer;
+  const std::unique_ptr<Reducer> reducer;
   bool settled = true;  // with exact sums: the gradients of this step are there
 
   std::vector<int> forward;   // units entered in this pass

@@ -18,6 +18,7 @@ struct ParamSpec {
   double init_std = 0.02;        // of kNormal, mean 0
   bool decay = true;             // false: no weight decay (norms, biases)
   int tensor_parallel_dim = -1;  // dimension that tensor parallelism splits; -1: replicated
+  bool frozen = false;           // never trained: no gradient, no optimizer state, no master beside the compute type
 
   int64_t rows() const { return shape.at(0); }
   int64_t row_size() const {  // elements per row

@@ -1,29 +1,35 @@
 // Gradients of one rank: taken from autograd parameter by parameter, added up in the master type, and reduced to the
-// rows of their owners. When and into what depends on the stage:
-//   one rank        kept as they are
-//   stage 0         added up in a flat buffer per unit, all-reduced in place after the last micro-batch
-//   stage 1         added up in [owners, n], reduce-scattered after the last micro-batch into rows that come only then
-//   stage 2, 3      packed into [owners, n] for each micro-batch, reduce-scattered, added to the own rows in that order
+// rows of their owners. When and into what depends on who owns rows:
+//   one rank       (reduce_local.cpp)      kept as they are
+//   one owner      (reduce_replicated.cpp) added up in one flat buffer that all replicas sum in place, in buckets,
+//   during
+//                                          the last micro-batch
+//   several owners (reduce_sharded.cpp)    put into [owners, n] per unit and reduce-scattered: after the last
+//   micro-batch,
+//                                          or after each and added to the own rows in that order; then summed over the
+//                                          replicas, if there are any, once per step
 // With exact sums all of these, one rank included, are sums of 64-bit integers (gradient_sums.h) until the step is
-// settled; then gradients are read from them.
-// Sums over ranks are in rank order. At most `max_inflight` reductions are under way; the next one waits for the
-// oldest. Thread-safety: the rank's thread (autograd calls hooks on the thread that called backward).
+// settled; then gradients are read from them. Other sums over ranks are in rank order. Thread-safety: the rank's thread
+// (autograd calls hooks on the thread that called backward).
 #pragma once
 
-#include <deque>
+#include <functional>
 #include <memory>
-#include <string>
 #include <vector>
 
+#include "trainer/dist/comm.h"
 #include "trainer/engine/gradient_sums.h"
 #include "trainer/engine/unit.h"
 
 namespace trainyard::engine {
 
+using Units = std::vector<std::unique_ptr<Unit>>;
+
 class Reducer {
  public:
-  // `exact`: sums in fixed point; null: in the master type. It must outlive the reducer.
-  Reducer(const Layout& layout, std::vector<std::unique_ptr<Unit>>& units, int max_inflight, GradientSums* exact);
+  virtual ~Reducer() = default;
+  Reducer(const Reducer&) = delete;
+  Reducer& operator=(const Reducer&) = delete;
 
   // Forgets all gradients.
   void BeginStep();
@@ -32,55 +38,63 @@ class Reducer {
   // Takes the gradient that autograd has just left in the parameter. True when it was the unit's last one.
   bool Take(int unit, int index);
   // True when the unit's gradients of this micro-batch have not been completed yet.
-  bool Pending(int unit) const { return states_[unit].pending > 0; }
+  bool Pending(int unit) const { return pending_[unit] > 0; }
   // All gradients of the unit that will come in this micro-batch are here; missing ones count as zeros.
   void Complete(int unit);
   // Waits for what is under way and fills in zeros for what never came.
-  void Finish();
+  virtual void Finish() = 0;
   // With exact sums, after Finish: collective, true when the gradients are there (GradientSums::Settle).
   bool Settle();
 
-  // After Finish: gradient of the rows that this rank owns, master type, contiguous.
-  at::Tensor Owned(int unit, int index) const;
+  // After Finish (and Settle): gradient of the rows that this rank owns of a trained parameter, master type,
+  // contiguous.
+  at::Tensor Owned(int unit, int index) const { return exact_ ? read_[unit][index] : Sum(unit, index); }
 
- private:
-  struct UnitState {
-    at::Tensor local;              // [owners * n]: sums or packed gradients of this rank, more than one rank only
-    at::Tensor shard;              // [n]: reduced sum of the own rows, more than one owner only
-    bool reduced = false;          // `shard` holds something of this step
-    int pending = 0;               // gradients still to come in this micro-batch
-    std::vector<bool> filled;      // parameters that `local` has something of
-    std::vector<at::Tensor> kept;  // the gradients themselves: of one rank, or read from exact sums
-    int first = 0;                 // number of the unit's first parameter, for `exact_`
-    std::string label;
-  };
-  struct InFlight {
-    int unit;
-    dist::WorkPtr work;
-    at::Tensor in;   // freed when done
-    at::Tensor out;  // to be added to the shard; undefined when it went there directly
-  };
+ protected:
+  // `exact`: sums in fixed point; null: in the master type.
+  Reducer(const Layout& layout, Units& units, GradientSums* exact);
 
-  void Keep(UnitState& state, int index, at::Tensor grad);
-  void Pack(Unit& unit, UnitState& state, int index, const at::Tensor& grad);
-  void AllocateLocal(Unit& unit, UnitState& state);
-  void AllocateShard(Unit& unit, UnitState& state);
-  void Launch(int unit);
-  void ReadExact(int unit);
-  at::ScalarType SumType() const { return exact_ ? at::kLong : layout_.master; }
+  virtual void Clear() = 0;
+  // One gradient of this micro-batch, in the compute type.
+  virtual void Add(int unit, int index, at::Tensor grad) = 0;
+  virtual void Completed(int unit) = 0;
+  // Sum of the gradients of the rows that this rank owns.
+  virtual at::Tensor Sum(int unit, int index) const = 0;
+  // Calls read(unit, index) for every trained parameter and frees sums as soon as they have been read, so that not all
+  // of them are there together with what is read.
+  virtual void Drain(const std::function<void(int unit, int index)>& read) = 0;
+
+  // to = (or, with `add`, +=) rows of the gradient of a parameter.
+  void Put(int unit, int index, const at::Tensor& rows, bool add, at::Tensor to);
   dist::Reduce SumKind() const { return exact_ ? dist::Reduce::kInt64 : dist::Reduce::kOrderedSum; }
-  // One rank keeps its gradients as autograd leaves them.
-  bool Keeps() const { return layout_.world == 1 && !exact_; }
-  void FinishOldest();
+  at::ScalarType SumType() const { return exact_ ? at::kLong : layout_.master; }
+  // Memory for sums of gradients, booked.
+  at::Tensor NewSums(int64_t count, int64_t MemoryReport::* term = &MemoryReport::gradients);
+  void Release(at::Tensor& t, int64_t MemoryReport::* term = &MemoryReport::gradients);
 
   const Layout& layout_;
-  std::vector<std::unique_ptr<Unit>>& units_;
-  const size_t max_inflight_;
+  Units& units_;
+  bool last_ = true;  // this is the last micro-batch of the step
+
+ private:
   GradientSums* const exact_;
-  std::vector<UnitState> states_;
-  std::deque<InFlight> inflight_;
-  bool last_ = true;
   bool padding_ = false;
+  std::vector<int> pending_;                   // by unit: gradients still to come in this micro-batch
+  std::vector<int> first_;                     // by unit: number of its first parameter, for `exact_`
+  std::vector<std::vector<at::Tensor>> read_;  // gradients read from exact sums
 };
+
+struct ReduceOptions {
+  int max_inflight = 2;          // several owners: reduce buffers alive at once
+  bool each_micro_batch = true;  // several owners: reduce after each micro-batch and not only after the last
+  int64_t bucket_bytes = 0;      // one owner: no reduction is larger
+  GradientSums* exact = nullptr;
+};
+// What is given must outlive the reducer.
+std::unique_ptr<Reducer> MakeReducer(const Layout& layout, Units& units, const ReduceOptions& options);
+
+std::unique_ptr<Reducer> MakeLocalReducer(const Layout& layout, Units& units);
+std::unique_ptr<Reducer> MakeReplicatedReducer(const Layout& layout, Units& units, const ReduceOptions& options);
+std::unique_ptr<Reducer> MakeShardedReducer(const Layout& layout, Units& units, const ReduceOptions& options);
 
 }  // namespace trainyard::engine

@@ -7,33 +7,35 @@
 namespace trainyard::engine {
 namespace {
 
-// Rows by the shard rule over all ranks, also where every rank owns all rows; relative to the owned ones.
-at::Tensor RankRows(const Layout& layout, const Parameter& p, const at::Tensor& owned) {
-  if (layout.owners == layout.world) return owned;
-  return Unit::Rows(owned, ShardRows(p.spec.rows(), layout.rank, layout.world));
+// Of a tensor of the owned rows those that this rank saves.
+at::Tensor Saved(const Layout& layout, const Parameter& p, const at::Tensor& owned) {
+  if (layout.replicas == 1) return owned;
+  return Unit::Rows(owned, ShardRows(p.own.size(), layout.replica, layout.replicas));
 }
 
-// Fills the rows of all ranks of tensors that every rank holds in full from the rows of each rank, in one gather.
-void GatherFull(const Layout& layout, const std::vector<Parameter>& params, const std::vector<at::Tensor>& tensors,
-                const std::string& label) {
+// Fills the rows that all replicas hold from those that each has loaded, in one gather. Tensors of one type.
+void GatherSaved(const Layout& layout, const std::vector<at::Tensor>& tensors, const std::string& label) {
+  if (layout.replicas == 1 || tensors.empty()) return;
+  const auto part_of = [&](const at::Tensor& t, int replica) {
+    return Unit::Rows(t, ShardRows(t.size(0), replica, layout.replicas));
+  };
   int64_t segment = 0;
-  for (const Parameter& p : params) segment += (p.spec.rows() + layout.world - 1) / layout.world * p.spec.row_size();
-  at::Tensor all = layout.device->Empty({layout.world * segment}, layout.master);
-  at::Tensor mine = layout.device->Empty({segment}, layout.master);
-  const auto for_rows = [&](int rank, const at::Tensor& buffer, auto&& copy) {
+  for (const at::Tensor& t : tensors) segment += part_of(t, 0).numel();  // the first has no fewer than any other
+  at::Tensor all = layout.device->Empty({layout.replicas * segment}, tensors[0].scalar_type());
+  at::Tensor mine = layout.device->Empty({segment}, tensors[0].scalar_type());
+  const auto for_parts = [&](int replica, const at::Tensor& buffer, auto&& copy) {
     int64_t offset = 0;
-    for (size_t i = 0; i < params.size(); ++i) {
-      const RowRange rows = ShardRows(params[i].spec.rows(), rank, layout.world);
-      const at::Tensor part = Unit::Rows(tensors[i], rows);
-      if (rows.size() > 0) copy(part, buffer.narrow(0, offset, part.numel()).view(part.sizes()));
-      offset += (params[i].spec.rows() + layout.world - 1) / layout.world * params[i].spec.row_size();
+    for (const at::Tensor& t : tensors) {
+      const at::Tensor part = part_of(t, replica);
+      if (part.numel() > 0) copy(part, buffer.narrow(0, offset, part.numel()).view(part.sizes()));
+      offset += part_of(t, 0).numel();
     }
   };
-  for_rows(layout.rank, mine, [](const at::Tensor& part, const at::Tensor& piece) { piece.copy_(part); });
-  layout.comm->AllGather(all, mine, {.label = label})->Wait();
-  for (int r = 0; r < layout.world; ++r) {
-    for_rows(r, all.narrow(0, r * segment, segment),
-             [](const at::Tensor& part, const at::Tensor& piece) { part.copy_(piece); });
+  for_parts(layout.replica, mine, [](const at::Tensor& part, const at::Tensor& piece) { piece.copy_(part); });
+  layout.replicate->AllGather(all, mine, {.label = label})->Wait();
+  for (int r = 0; r < layout.replicas; ++r) {
+    for_parts(r, all.narrow(0, r * segment, segment),
+              [](const at::Tensor& part, const at::Tensor& piece) { part.copy_(piece); });
   }
 }
 
@@ -44,12 +46,8 @@ std::vector<ShardView> Engine::Shards() {
   std::vector<ShardView> views;
   for (const auto& unit : s.units) {
     for (const Parameter& p : unit->params()) {
-      ShardView view{p.spec.name,
-                     p.spec.shape,
-                     ShardRows(p.spec.rows(), s.layout.rank, s.layout.world),
-                     RankRows(s.layout, p, p.master),
-                     {}};
-      for (const at::Tensor& state : p.state) view.state.push_back(RankRows(s.layout, p, state));
+      ShardView view{p.spec.name, p.spec.shape, s.layout.SavedRows(p.spec.rows()), Saved(s.layout, p, p.master), {}};
+      for (const at::Tensor& state : p.state) view.state.push_back(Saved(s.layout, p, state));
       views.push_back(std::move(view));
     }
   }
@@ -60,24 +58,33 @@ void Engine::OnLoaded() {
   Impl& s = *impl_;
   at::NoGradGuard no_grad;
   for (auto& unit : s.units) {
-    unit->Invalidate();
-    if (s.layout.owners == s.layout.world) continue;  // gathered at the next use
-    const auto& params = unit->params();
-    for (int64_t t = -1; t < s.layout.states; ++t) {  // the masters, then each tensor of the optimizer
+    unit->InvalidateAll();
+    const std::string label = "load " + unit->spec().name;
+    for (const bool frozen : {false, true}) {
+      std::vector<at::Tensor> masters;
+      for (const Parameter& p : unit->params()) {
+        if (p.spec.frozen == frozen) masters.push_back(p.master);
+      }
+      GatherSaved(s.layout, masters, label);
+    }
+    for (int64_t state = 0; state < s.layout.states; ++state) {
       std::vector<at::Tensor> tensors;
-      for (const Parameter& p : params) tensors.push_back(t < 0 ? p.master : p.state[static_cast<size_t>(t)]);
-      GatherFull(s.layout, params, tensors, "load " + unit->spec().name);
+      for (const Parameter& p : unit->params()) {
+        if (!p.spec.frozen) tensors.push_back(p.state[static_cast<size_t>(state)]);
+      }
+      GatherSaved(s.layout, tensors, label);
     }
   }
 }
 
-at::Tensor Engine::Impl::RankGradient(int unit, int index) const {
-  return RankRows(layout, units[unit]->params()[index], reducer.Owned(unit, index));
+at::Tensor Engine::Impl::SavedGradient(int unit, int index) const {
+  const Parameter& p = units[unit]->params()[index];
+  return p.spec.frozen ? at::Tensor() : Saved(layout, p, reducer->Owned(unit, index));
 }
 
 at::Tensor Engine::GradRows(int unit, int index) const {
   TORCH_CHECK(impl_->settled, "GradRows before FinishBackward has returned true");
-  return impl_->RankGradient(unit, index);
+  return impl_->SavedGradient(unit, index);
 }
 
 const std::string& Engine::ExactReason() const {
@@ -98,16 +105,16 @@ std::string Engine::ParameterHash() {
   uint64_t sum = 0;
   for (const auto& unit : s.units) {
     for (const Parameter& p : unit->params()) {
-      const RowRange rows = ShardRows(p.spec.rows(), s.layout.rank, s.layout.world);
+      const RowRange rows = s.layout.SavedRows(p.spec.rows());
       if (rows.size() == 0) continue;
-      const at::Tensor host = RankRows(s.layout, p, p.master).to(at::kCPU).contiguous();
+      const at::Tensor host = Saved(s.layout, p, p.master).to(at::kCPU).contiguous();
       sum += HashRows(p.spec.name, rows.lo, rows.size(), static_cast<int64_t>(host.nbytes()) / rows.size(),
                       host.const_data_ptr());
     }
   }
-  if (s.layout.world > 1) {
+  if (s.layout.ranks() > 1) {
     at::Tensor total = at::full({1}, static_cast<int64_t>(sum), at::dtype(at::kLong)).to(s.layout.device->torch());
-    s.layout.comm->AllReduce(total, dist::Reduce::kInt64, {.label = "parameter hash"})->Wait();
+    s.layout.world->AllReduce(total, dist::Reduce::kInt64, {.label = "parameter hash"})->Wait();
     sum = static_cast<uint64_t>(total.item<int64_t>());
   }
   return HashText(sum);

@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 
 #include "trainer/device/device.h"
+#include "trainer/dist/comm.h"
 #include "trainer/engine/init.h"
 
 namespace trainyard::engine {
@@ -22,77 +23,118 @@ void InitRows(const ParamSpec& spec, uint64_t seed, const RowRange& rows, const 
 
 Unit::Unit(const Layout& layout, UnitSpec spec, uint64_t seed)
     : layout_(layout), spec_(std::move(spec)), gather_label_("gather " + spec_.name) {
-  for (const ParamSpec& param : spec_.params) {
-    Parameter p;
-    p.spec = param;
-    p.rows_per_owner = (param.rows() + layout_.owners - 1) / layout_.owners;
-    p.own = ShardRows(param.rows(), layout_.owner, layout_.owners);
-    p.offset = segment_;
-    segment_ += p.rows_per_owner * param.row_size();
-    params_.push_back(std::move(p));
-  }
-  Allocate(seed);
-}
-
-void Unit::Allocate(uint64_t seed) {
+  PlaceSegments();
   at::NoGradGuard no_grad;
-  device::Device& device = *layout_.device;
-  // With one owner the full tensors are views of the flat master buffer; with more, master rows are views of the full
-  // tensors, or of a flat buffer where full tensors come and go or have another type.
-  const bool rows_of_full = layout_.aliased && layout_.owners > 1;
-  if (!rows_of_full) {
-    master_flat_ = device.Empty({segment_}, layout_.master);
-    master_flat_.zero_();
-    layout_.memory->Book(layout_.aliased ? &MemoryReport::params : &MemoryReport::master, Bytes(master_flat_));
-  }
-  at::Tensor states = device.Empty({layout_.states, segment_}, layout_.master);
+  AllocateFlat();
+  at::Tensor states = layout_.device->Empty({layout_.states, trained_}, layout_.master);
   states.zero_();
   layout_.memory->Book(&MemoryReport::optimizer, Bytes(states));
   for (Parameter& p : params_) {
-    std::vector<int64_t> own_shape = p.spec.shape;
-    own_shape[0] = p.own.size();
-    const int64_t count = p.own.size() * p.spec.row_size();
-    const auto own_rows = [&](const at::Tensor& flat) { return flat.narrow(0, p.offset, count).view(own_shape); };
-    if (layout_.aliased && !rows_of_full) {
-      p.master = own_rows(master_flat_);
-      p.full = p.master.variable_data();
-    } else {
-      p.full = device.Empty(p.spec.shape, layout_.compute);
-      p.master = rows_of_full ? Rows(p.full.variable_data(), p.own) : own_rows(master_flat_);
-      full_bytes_ += Bytes(p.full);
-      if (layout_.frees) device.ResizeStorage(p.full, 0);
-    }
-    for (int64_t s = 0; s < layout_.states; ++s) p.state.push_back(own_rows(states[s]));
-    p.full.set_requires_grad(true);
-    if (count == 0) continue;
-    const at::Tensor host = p.master.is_cpu() ? p.master : at::empty(own_shape, at::dtype(layout_.master));
-    if (layout_.master == at::kDouble) {
-      InitRows<double>(p.spec, seed, p.own, host);
-    } else {
-      InitRows<float>(p.spec, seed, p.own, host);
-    }
-    if (!p.master.is_cpu()) p.master.copy_(host);
+    Allocate(p, states);
+    Initialise(p, seed);
+    p.full.set_requires_grad(!p.spec.frozen);
   }
   if (!layout_.frees) layout_.memory->Book(&MemoryReport::params, full_bytes_);
-  if (layout_.aliased && !rows_of_full) state_ = State::kFull;
+  if (layout_.aliased && layout_.owners == 1) state_ = State::kFull;
+}
+
+void Unit::PlaceSegments() {
+  for (const ParamSpec& spec : spec_.params) {
+    Parameter p;
+    p.spec = spec;
+    p.rows_per_owner = (spec.rows() + layout_.owners - 1) / layout_.owners;
+    p.own = layout_.OwnRows(spec.rows());
+    params_.push_back(std::move(p));
+  }
+  for (const bool frozen : {false, true}) {
+    for (Parameter& p : params_) {
+      if (p.spec.frozen != frozen) continue;
+      p.offset = segment_;
+      segment_ += p.rows_per_owner * p.spec.row_size();
+      trained_count_ += frozen ? 0 : 1;
+    }
+    if (!frozen) trained_ = segment_;
+  }
+}
+
+// With one owner the full tensors are views of the flat buffer; with more, master rows are views of the full tensors,
+// or of a flat buffer where full tensors come and go or have another type. Frozen weights need no other type: they are
+// rows of the full tensors wherever those stay.
+bool Unit::RowsOfFull(const Parameter& p) const {
+  return layout_.aliased ? layout_.owners > 1 : p.spec.frozen && !layout_.frees;
+}
+
+const at::Tensor& Unit::FlatOf(const Parameter& p) const {
+  return p.spec.frozen && layout_.compute != layout_.master ? frozen_flat_ : master_flat_;
+}
+
+void Unit::AllocateFlat() {
+  if (layout_.aliased && layout_.owners > 1) return;
+  const bool apart = layout_.compute != layout_.master;
+  const auto flat = [&](int64_t count, at::ScalarType type) {
+    at::Tensor t = layout_.device->Empty({count}, type).zero_();
+    layout_.memory->Book(layout_.aliased ? &MemoryReport::params : &MemoryReport::master, Bytes(t));
+    return t;
+  };
+  master_flat_ = flat(apart ? trained_ : segment_, layout_.master);
+  if (apart && layout_.frees && has_frozen()) frozen_flat_ = flat(segment_ - trained_, layout_.compute);
+}
+
+void Unit::Allocate(Parameter& p, const at::Tensor& states) {
+  std::vector<int64_t> own_shape = p.spec.shape;
+  own_shape[0] = p.own.size();
+  const auto own_rows = [&](const at::Tensor& flat, int64_t offset) {
+    return flat.narrow(0, offset, p.own.size() * p.spec.row_size()).view(own_shape);
+  };
+  const auto own_of_flat = [&] {
+    const at::Tensor& flat = FlatOf(p);
+    return own_rows(flat, p.offset - (flat.is_same(frozen_flat_) ? trained_ : 0));
+  };
+  if (layout_.aliased && layout_.owners == 1) {
+    p.master = own_of_flat();
+    p.full = p.master.variable_data();
+  } else {
+    p.full = layout_.device->Empty(p.spec.shape, layout_.compute);
+    p.master = RowsOfFull(p) ? Rows(p.full.variable_data(), p.own) : own_of_flat();
+    full_bytes_ += Bytes(p.full);
+    if (layout_.frees) layout_.device->ResizeStorage(p.full, 0);
+  }
+  if (p.spec.frozen) return;
+  for (int64_t s = 0; s < layout_.states; ++s) p.state.push_back(own_rows(states[s], p.offset));
+}
+
+// A rank makes its own rows; of frozen parameters whose full tensors stay it makes all, and nobody gathers them.
+void Unit::Initialise(const Parameter& p, uint64_t seed) const {
+  const bool all = p.spec.frozen && !layout_.frees;
+  const at::Tensor target = all ? p.full.variable_data() : p.master;
+  const RowRange rows = all ? RowRange{0, p.spec.rows()} : p.own;
+  if (rows.size() == 0) return;
+  const bool direct = target.is_cpu() && target.scalar_type() == layout_.master;
+  const at::Tensor host = direct ? target : at::empty(target.sizes(), at::dtype(layout_.master));
+  if (layout_.master == at::kDouble) {
+    InitRows<double>(p.spec, seed, rows, host);
+  } else {
+    InitRows<float>(p.spec, seed, rows, host);
+  }
+  if (!direct) target.copy_(host);
 }
 
 at::Tensor Unit::Piece(const at::Tensor& segments, const Parameter& p, int o) const {
   std::vector<int64_t> shape = p.spec.shape;
   shape[0] = OwnedBy(p, o).size();
-  return segments.narrow(0, o * segment_ + p.offset, shape[0] * p.spec.row_size()).view(shape);
+  const int64_t segment = segments.numel() / layout_.owners;
+  return segments.narrow(0, o * segment + p.offset, shape[0] * p.spec.row_size()).view(shape);
 }
 
-at::Tensor Unit::PackMaster() {
-  if (master_flat_.defined()) {
-    if (layout_.compute == layout_.master) return master_flat_;
-    return layout_.device->Empty({segment_}, layout_.compute).copy_(master_flat_);
-  }
-  at::Tensor packed = layout_.device->Empty({segment_}, layout_.compute);
+// The first `count` elements of this rank's segment in the compute type.
+at::Tensor Unit::PackMaster(int64_t count) {
+  if (master_flat_.defined() && layout_.compute == layout_.master) return master_flat_;
+  at::Tensor packed = layout_.device->Empty({count}, layout_.compute);
+  if (master_flat_.defined()) packed.narrow(0, 0, trained_).copy_(master_flat_);
+  if (frozen_flat_.defined()) packed.narrow(0, trained_, segment_ - trained_).copy_(frozen_flat_);
   for (const Parameter& p : params_) {
-    if (p.own.size() > 0) {
-      packed.narrow(0, p.offset, p.own.size() * p.spec.row_size()).view(p.master.sizes()).copy_(p.master);
-    }
+    if (p.own.size() == 0 || p.offset >= count || FlatOf(p).defined()) continue;
+    packed.narrow(0, p.offset, p.own.size() * p.spec.row_size()).view(p.master.sizes()).copy_(p.master);
   }
   return packed;
 }
@@ -101,15 +143,18 @@ void Unit::UnshardAsync() {
   if (state_ != State::kSharded) return;
   at::NoGradGuard no_grad;
   if (layout_.owners == 1) {  // all rows are here: only the type differs
-    for (Parameter& p : params_) p.full.variable_data().copy_(p.master);
+    for (Parameter& p : params_) {
+      if (!RowsOfFull(p)) p.full.variable_data().copy_(p.master);
+    }
     state_ = State::kFull;
     return;
   }
-  gather_in_ = PackMaster();
-  gather_out_ = layout_.device->Empty({layout_.owners * segment_}, layout_.compute);
+  const int64_t count = layout_.frees || frozen_stale_ ? segment_ : trained_;
+  gather_in_ = PackMaster(count);
+  gather_out_ = layout_.device->Empty({layout_.owners * count}, layout_.compute);
   gather_bytes_ = Bytes(gather_out_) + (gather_in_.is_same(master_flat_) ? 0 : Bytes(gather_in_));
   layout_.memory->Book(&MemoryReport::buffers, gather_bytes_);
-  gather_ = layout_.comm->AllGather(gather_out_, gather_in_, {.label = gather_label_});
+  gather_ = layout_.shard->AllGather(gather_out_, gather_in_, {.label = gather_label_});
   state_ = State::kGathering;
 }
 
@@ -131,15 +176,17 @@ void Unit::CopyOut() {
     layout_.memory->Book(&MemoryReport::params, full_bytes_);
   }
   for (Parameter& p : params_) {
+    if (p.offset * layout_.owners >= gather_out_.numel()) continue;  // frozen, and not gathered
     // variable_data() has a version counter of its own: autograd must not take the refill for a change of saved
     // tensors.
     const at::Tensor full = p.full.variable_data();
     for (int o = 0; o < layout_.owners; ++o) {
       const RowRange rows = OwnedBy(p, o);
-      if (rows.size() == 0 || (layout_.aliased && o == layout_.owner)) continue;
+      if (rows.size() == 0 || (RowsOfFull(p) && o == layout_.owner)) continue;
       Rows(full, rows).copy_(Piece(gather_out_, p, o));
     }
   }
+  frozen_stale_ = false;
 }
 
 void Unit::Reshard() {
@@ -155,6 +202,11 @@ void Unit::Invalidate() {
   WaitUnshard();
   Reshard();
   if (layout_.owners > 1 || !layout_.aliased) state_ = State::kSharded;
+}
+
+void Unit::InvalidateAll() {
+  Invalidate();
+  frozen_stale_ = has_frozen() && !layout_.frees && layout_.owners > 1;
 }
 
 }  // namespace trainyard::engine

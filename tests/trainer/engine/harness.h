@@ -61,7 +61,7 @@ class PlainHost final : public ParameterHost {
         } else {
           InitElements(spec, seed, 0, spec.numel(), p.mutable_data_ptr<float>());
         }
-        params_.back().push_back(p.set_requires_grad(true));
+        params_.back().push_back(p.set_requires_grad(!spec.frozen));
       }
     }
   }
@@ -72,6 +72,19 @@ class PlainHost final : public ParameterHost {
   void ZeroGrad() {
     for (auto& unit : params_) {
       for (at::Tensor& p : unit) p.mutable_grad() = at::Tensor();
+    }
+  }
+  // Makes every parameter a new leaf in `type`.
+  void To(at::ScalarType type) {
+    for (auto& unit : params_) {
+      for (at::Tensor& p : unit) p = p.detach().to(type).set_requires_grad(p.requires_grad());
+    }
+  }
+  // Takes over the values of a host of the same units.
+  void CopyFrom(const PlainHost& other) {
+    at::NoGradGuard no_grad;
+    for (size_t u = 0; u < params_.size(); ++u) {
+      for (size_t i = 0; i < params_[u].size(); ++i) params_[u][i].copy_(other.params_[u][i]);
     }
   }
   // fn(spec, parameter)
@@ -104,12 +117,14 @@ inline Named Like(const std::vector<UnitSpec>& units, at::ScalarType type) {
   }
   return full;
 }
-inline void CollectGradients(const Engine& engine, int rank, int world, Named& full) {
+inline void CollectGradients(Engine& engine, Named& full) {
+  const std::vector<ShardView> shards = engine.Shards();
+  size_t k = 0;
   for (int u = 0; u < engine.unit_count(); ++u) {
-    const auto& params = engine.unit(u).params;
-    for (size_t i = 0; i < params.size(); ++i) {
-      const RowRange rows = ShardRows(params[i].rows(), rank, world);
-      full.at(params[i].name).narrow(0, rows.lo, rows.size()).copy_(engine.GradRows(u, static_cast<int>(i)));
+    for (size_t i = 0; i < engine.unit(u).params.size(); ++i, ++k) {
+      const RowRange rows = shards[k].rows;
+      const at::Tensor grad = engine.GradRows(u, static_cast<int>(i));
+      if (grad.defined()) full.at(shards[k].name).narrow(0, rows.lo, rows.size()).copy_(grad);
     }
   }
 }

@@ -185,7 +185,7 @@ TEST(WorldSize, GradientsAreThoseOfOtherSumsButForRounding) {
       model::Llama llama(config, engine);
       Training{engine, llama, tokens, {}, rank, 2}.Pass(1);
       ASSERT_TRUE(engine.FinishBackward()) << engine.ExactReason();
-      CollectGradients(engine, rank, 2, gradients.back());
+      CollectGradients(engine, gradients.back());
     });
   }
   for (const auto& [name, g] : gradients[0]) EXPECT_LE(RelativeError(g, gradients[1].at(name)), 1e-6) << name;
