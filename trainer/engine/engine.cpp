@@ -2,6 +2,7 @@
 #include "trainer/engine/engine.h"
 
 #include <stdexcept>
+#include <utility>
 
 #include "trainer/device/device.h"
 #include "trainer/engine/engine_impl.h"
@@ -122,16 +123,21 @@ void Engine::Impl::EndPass() {
   open_units = 0;
 }
 
-void Engine::Impl::PreBackward(size_t use) {
-  Unit& unit = *units[uses[use]];
-  if (use + 1 < uses.size()) {  // backward has left the unit after this one
-    Unit& after = *units[uses[use + 1]];
-    if (&after != &unit && after.has_frozen() && after.spec().reshard_after_forward) after.Reshard();
+void Engine::Impl::PreBackward(size_t use, int u) {
+  if (recomputing > 0) {  // gradients of such a stretch come all at its end, too late to free its units
+    const int before = std::exchange(passed, u);
+    if (before >= 0 && before != u) units[before]->Reshard();
+  } else if (const int before = std::exchange(left, u); before >= 0 && before != u) {
+    // Backward has left it, and what is frozen there was of use to the last moment.
+    Unit& after = *units[before];
+    if (after.has_frozen() && after.spec().reshard_after_forward) after.Reshard();
   }
+  if (use < uses.size()) uses.resize(use);
+  Unit& unit = *units[u];
   unit.UnshardAsync();
   unit.WaitUnshard();
   // Before this unit's reduction is queued, else a backend with one queue would not overlap it.
-  if (options.prefetch && use > 0) units[uses[use - 1]]->UnshardAsync();
+  if (options.prefetch && use > 0 && use <= uses.size()) units[uses[use - 1]]->UnshardAsync();
 }
 
 Engine::Engine(device::Device& device, dist::Mesh& mesh, std::vector<UnitSpec> units, EngineOptions options)
@@ -153,9 +159,10 @@ const at::Tensor& Engine::Param(int unit, int index) const {
 
 void Engine::PreForward(int unit) {
   Impl& s = *impl_;
-  s.Enter(unit);
+  if (s.recomputing == 0) s.Enter(unit);
   s.units[unit]->UnshardAsync();
   s.units[unit]->WaitUnshard();
+  if (s.recomputing > 0) return;
   if (s.options.prefetch && s.matches && s.forward.size() < s.recorded.size()) {
     s.units[s.recorded[s.forward.size()]]->UnshardAsync();
   }
@@ -163,7 +170,7 @@ void Engine::PreForward(int unit) {
 
 at::Tensor Engine::PostForward(int unit, at::Tensor y) {
   Impl& s = *impl_;
-  --s.open_units;
+  if (s.recomputing == 0) --s.open_units;
   if (!s.layout.frees) return y;
   Unit& u = *s.units[unit];
   const bool graph = at::GradMode::is_enabled() && y.requires_grad();
@@ -174,14 +181,23 @@ at::Tensor Engine::PostForward(int unit, at::Tensor y) {
   const size_t use = s.uses.size();
   s.uses.push_back(unit);
   // The last unit of the pass is the first that backward needs.
-  const bool last = s.matches && s.forward.size() == s.recorded.size();
+  const bool last = s.recomputing == 0 && s.matches && s.forward.size() == s.recorded.size();
   if (u.spec().reshard_after_forward && !last) u.Reshard();
   // A hook on the output runs right before the backward of what made it: an identity node without the node.
-  y.register_hook([impl = impl_.get(), use](const at::Tensor& grad) {
-    impl->PreBackward(use);
+  y.register_hook([impl = impl_.get(), use, unit](const at::Tensor& grad) {
+    impl->PreBackward(use, unit);
     return grad;
   });
   return y;
+}
+
+void Engine::BeginRecompute() { ++impl_->recomputing; }
+
+void Engine::EndRecompute() {
+  Impl& s = *impl_;
+  const int passed = std::exchange(s.passed, -1);
+  if (passed >= 0) s.units[passed]->Reshard();
+  --s.recomputing;
 }
 
 void Engine::BeginStep() {
@@ -201,6 +217,7 @@ void Engine::Backward(at::Tensor loss_sum, bool last_micro_batch, bool padding) 
   }
   for (auto& unit : s.units) unit->Reshard();  // gathered by a prefetch that nothing used
   s.uses.clear();
+  s.left = -1;
   s.EndPass();
 }
 

@@ -87,6 +87,8 @@ class Engine final : public ParameterHost {
   const at::Tensor& Param(int unit, int index) const override;
   void PreForward(int unit) override;
   at::Tensor PostForward(int unit, at::Tensor y) override;
+  void BeginRecompute() override;
+  void EndRecompute() override;
 
   // Forgets the gradients of the previous step.
   void BeginStep();

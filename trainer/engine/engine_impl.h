@@ -17,11 +17,11 @@ namespace trainyard::engine {
 struct Engine::Impl {
   Impl(device::Device& device, dist::Mesh& mesh, std::vector<UnitSpec> specs, EngineOptions opts);
 
-  void Enter(int unit);          // a unit's forward begins
-  void EndPass();                // the forward order becomes the recorded one
-  void PreBackward(size_t use);  // the backward of a recorded use begins
-  void UnitDone(int unit);       // all gradients of the unit that will come are here
-  double ExactNorm();            // L2 norm over all ranks; collective
+  void Enter(int unit);                    // a unit's forward begins
+  void EndPass();                          // the forward order becomes the recorded one
+  void PreBackward(size_t use, int unit);  // the backward of a recorded use begins
+  void UnitDone(int unit);                 // all gradients of the unit that will come are here
+  double ExactNorm();                      // L2 norm over all ranks; collective
   // The gradient of the rows that this rank saves; undefined for a frozen parameter.
   at::Tensor SavedGradient(int unit, int index) const;
 
@@ -38,7 +38,10 @@ struct Engine::Impl {
   std::vector<int> recorded;  // the same of the pass before
   bool matches = true;        // this pass has followed the recorded one so far
   int open_units = 0;         // entered and not left
-  std::vector<int> uses;      // units left with a graph, in order: backward goes through them from the end
+  std::vector<int> uses;      // units left with a graph: backward takes them from the end
+  int recomputing = 0;        // stretches that run again right now, one inside another
+  int passed = -1;            // the unit whose backward began last in such a stretch
+  int left = -1;              // the same outside of one
 };
 
 }  // namespace trainyard::engine

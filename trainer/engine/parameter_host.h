@@ -16,6 +16,10 @@ class ParameterHost {
   virtual void PreForward(int unit) = 0;
   // `y` is the output of the unit that the rest of the model depends on; the returned tensor takes its place.
   virtual at::Tensor PostForward(int unit, at::Tensor y) = 0;
+  // Between these two a stretch that ran without a graph runs again in backward, and its own backward follows. Uses in
+  // it are no new pass through the model. They nest.
+  virtual void BeginRecompute() {}
+  virtual void EndRecompute() {}
 };
 
 }  // namespace trainyard::engine

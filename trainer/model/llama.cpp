@@ -10,9 +10,9 @@ namespace trainyard::model {
 namespace {
 
 // Places in a block's unit.
-enum BlockParam { kInputNorm, kQuery, kKey, kValue, kOutput, kPostNorm, kGate, kUp, kDown };
+enum BlockPlace { kInputNorm, kQuery, kKey, kValue, kOutput, kPostNorm, kGate, kUp, kDown, kBlockParams };
 // Places in the root unit.
-enum RootParam { kEmbedding, kFinalNorm, kHead };
+enum RootPlace { kEmbedding, kFinalNorm, kHead };
 
 engine::ParamSpec Matrix(std::string name, int64_t out, int64_t in, double std, int tensor_parallel_dim) {
   return {std::move(name), {out, in}, engine::Init::kNormal, std, /*decay=*/true, tensor_parallel_dim};
@@ -21,7 +21,7 @@ engine::ParamSpec Norm(std::string name, int64_t size) {
   return {std::move(name), {size}, engine::Init::kOnes, 0.0, /*decay=*/false, -1};
 }
 
-void Check(const LlamaConfig& c) {
+void CheckSizes(const LlamaConfig& c) {
   if (c.layers < 1 || c.hidden < 1 || c.heads < 1 || c.kv_heads < 1 || c.ffn < 1 || c.vocab < 1 ||
       c.max_positions < 1) {
     throw std::invalid_argument("llama: every size must be at least 1");
@@ -35,7 +35,7 @@ void Check(const LlamaConfig& c) {
 }  // namespace
 
 std::vector<engine::UnitSpec> LlamaUnits(const LlamaConfig& c) {
-  Check(c);
+  CheckSizes(c);
   const int64_t kv = c.hidden / c.heads * c.kv_heads;
   const double std = 0.02;
   // Outputs that add to the residual stream start smaller with depth (Radford et al., GPT-2, 2019, section 2.3).
@@ -65,10 +65,12 @@ std::vector<engine::UnitSpec> LlamaUnits(const LlamaConfig& c) {
   return units;
 }
 
-Llama::Llama(const LlamaConfig& config, engine::ParameterHost& host) : config_(config), host_(host) { Check(config_); }
+Llama::Llama(const LlamaConfig& config, engine::ParameterHost& host, ActivationCheckpointing checkpointing)
+    : Model({config.layers, config.vocab, config.max_positions, kBlockParams}, host, checkpointing), config_(config) {
+  CheckSizes(config_);
+}
 
-void Llama::EnsureRope(int64_t length, const at::Tensor& like) {
-  if (length > config_.max_positions) throw std::invalid_argument("llama: sequence longer than max positions");
+void Llama::EnsureRope(const at::Tensor& like) {
   if (cos_.defined() && cos_.scalar_type() == like.scalar_type() && cos_.device() == like.device()) return;
   const int64_t half = config_.hidden / config_.heads / 2;
   at::Tensor angle = at::empty({config_.max_positions, 1, half}, at::kDouble);
@@ -81,58 +83,32 @@ void Llama::EnsureRope(int64_t length, const at::Tensor& like) {
   sin_ = angle.sin().to(like.options());
 }
 
-at::Tensor Llama::Block(int64_t layer, const at::Tensor& x) {
-  const int unit = static_cast<int>(layer) + 1;
-  const auto w = [&](BlockParam p) -> const at::Tensor& { return host_.Param(unit, p); };
+at::Tensor Llama::Embed(const at::Tensor& tokens) {
+  at::Tensor x = at::embedding(host_.Param(0, kEmbedding), tokens);
+  EnsureRope(x);
+  return x;
+}
+
+at::Tensor Llama::Block(int64_t layer, const at::Tensor& x, Keep keep) {
+  const auto w = [&](BlockPlace p) -> const at::Tensor& { return BlockParam(layer, p); };
   const int64_t b = x.size(0), s = x.size(1), head_dim = config_.hidden / config_.heads;
   const at::Tensor rows = x.view({b * s, config_.hidden});  // 2-d, so that products need no batch handling
+  const auto heads = [&](const at::Tensor& y, int64_t count) { return y.view({b, s, count, head_dim}); };
 
-  const at::Tensor a = RmsNorm(rows, w(kInputNorm), config_.norm_eps);
-  const auto heads = [&](BlockParam p, int64_t count) { return at::linear(a, w(p)).view({b, s, count, head_dim}); };
-  const at::Tensor cos = cos_.narrow(0, 0, s), sin = sin_.narrow(0, 0, s);
-  const at::Tensor q = Rope(heads(kQuery, config_.heads), cos, sin).transpose(1, 2);
-  const at::Tensor k = Rope(heads(kKey, config_.kv_heads), cos, sin).transpose(1, 2);
-  const at::Tensor v = heads(kValue, config_.kv_heads).transpose(1, 2);
-  const at::Tensor mixed = at::scaled_dot_product_attention(q, k, v, {}, 0.0, /*is_causal=*/true, std::nullopt,
-                                                            /*enable_gqa=*/config_.heads != config_.kv_heads)
-                               .transpose(1, 2)
-                               .reshape({b * s, config_.hidden});
+  const auto qkv = RmsNormLinears(keep, rows, w(kInputNorm), config_.norm_eps, {w(kQuery), w(kKey), w(kValue)});
+  const at::Tensor mixed = RopeAttention(keep, heads(qkv[0], config_.heads), heads(qkv[1], config_.kv_heads),
+                                         heads(qkv[2], config_.kv_heads), cos_.narrow(0, 0, s), sin_.narrow(0, 0, s));
   const at::Tensor mid = rows + at::linear(mixed, w(kOutput));
 
-  const at::Tensor m = RmsNorm(mid, w(kPostNorm), config_.norm_eps);
-  const at::Tensor out = mid + at::linear(SwiGlu(at::linear(m, w(kGate)), at::linear(m, w(kUp))), w(kDown));
+  const auto gate_up = RmsNormLinears(keep, mid, w(kPostNorm), config_.norm_eps, {w(kGate), w(kUp)});
+  const at::Tensor out = mid + SwiGluLinear(keep, gate_up[0], gate_up[1], w(kDown));
   return out.view({b, s, config_.hidden});
 }
 
-at::Tensor Llama::Hidden(const at::Tensor& tokens) {
-  host_.PreForward(0);
-  at::Tensor x = at::embedding(host_.Param(0, kEmbedding), tokens);
-  EnsureRope(tokens.size(1), x);
-  for (int64_t l = 0; l < config_.layers; ++l) {
-    host_.PreForward(static_cast<int>(l) + 1);
-    x = host_.PostForward(static_cast<int>(l) + 1, Block(l, x));
-  }
+at::Tensor Llama::FinalNorm(const at::Tensor& x) {
   return RmsNorm(x.view({-1, config_.hidden}), host_.Param(0, kFinalNorm), config_.norm_eps);
 }
 
-at::Tensor Llama::Loss(const at::Tensor& tokens, const at::Tensor& weights) {
-  const int64_t b = tokens.size(0), s = tokens.size(1) - 1;
-  const at::Tensor x = Hidden(tokens.narrow(1, 0, s));
-  const at::Tensor targets = tokens.narrow(1, 1, s).reshape({b * s});
-  const at::Tensor per_token = !weights.defined()   ? weights
-                               : weights.dim() == 2 ? weights.reshape({b * s})
-                                                    : weights.unsqueeze(1).expand({b, s}).reshape({b * s});
-  const at::Tensor& head = host_.Param(0, config_.tied ? kEmbedding : kHead);
-  return host_.PostForward(0, HeadLossSum(x, head, targets, per_token));
-}
-
-at::Tensor Llama::LossSum(const at::Tensor& tokens) { return Loss(tokens, {}); }
-at::Tensor Llama::LossSum(const at::Tensor& tokens, const at::Tensor& weights) { return Loss(tokens, weights); }
-
-at::Tensor Llama::Logits(const at::Tensor& tokens) {
-  const at::Tensor x = Hidden(tokens);
-  const at::Tensor& head = host_.Param(0, config_.tied ? kEmbedding : kHead);
-  return host_.PostForward(0, at::linear(x, head)).view({tokens.size(0), tokens.size(1), config_.vocab});
-}
+const at::Tensor& Llama::Head() const { return host_.Param(0, config_.tied ? kEmbedding : kHead); }
 
 }  // namespace trainyard::model

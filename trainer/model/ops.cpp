@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "trainer/model/kernels.h"
+
 namespace trainyard::model {
 namespace {
 
@@ -13,43 +15,19 @@ using torch::autograd::variable_list;
 
 constexpr int64_t kChunkElements = 1 << 22;  // of logits alive at once
 
-at::ScalarType AtLeastFloat(const at::Tensor& x) { return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
-
 class RmsNormFunction : public torch::autograd::Function<RmsNormFunction> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight, double eps) {
-    const at::Tensor wide = x.to(AtLeastFloat(x));
-    const at::Tensor rstd = wide.square().mean(-1, /*keepdim=*/true).add_(eps).rsqrt_();
+    const at::Tensor rstd = RmsReciprocal(x, eps);
     ctx->save_for_backward({x, weight, rstd});
-    return (wide * rstd).to(x.scalar_type()).mul_(weight);
+    return RmsApply(x, weight, rstd);
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     const variable_list saved = ctx->get_saved_variables();
-    const at::Tensor &x = saved[0], &weight = saved[1], &rstd = saved[2];
-    const at::ScalarType type = rstd.scalar_type();
-    const at::Tensor g = grads[0].to(type);
-    const at::Tensor normed = x.to(type) * rstd;
-    const at::Tensor gw = (g * normed).sum(0);
-    // d/dx of x*rstd: rstd * (gy - n * mean(gy * n)) with gy = g * weight, n = x * rstd.
-    const at::Tensor gy = g * weight;
-    const at::Tensor mean = (gy * normed).mean(-1, /*keepdim=*/true);
-    const at::Tensor gx = at::addcmul(gy, normed, mean, -1).mul_(rstd);
-    return {gx.to(x.scalar_type()), gw.to(weight.scalar_type()), at::Tensor()};
+    const auto [gx, gw] = RmsGrad(grads[0], saved[0], saved[1], saved[2]);
+    return {gx, gw, at::Tensor()};
   }
 };
-
-// y1 = x1*cos - x2*sin, y2 = x2*cos + x1*sin; the inverse rotation has the other sign.
-at::Tensor Rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, double sign) {
-  at::Tensor y = at::empty(x.sizes(), x.options());
-  const int64_t half = x.size(-1) / 2;
-  const at::Tensor x1 = x.narrow(-1, 0, half), x2 = x.narrow(-1, half, half);
-  at::Tensor y1 = y.narrow(-1, 0, half), y2 = y.narrow(-1, half, half);
-  at::mul_out(y1, x1, cos);
-  y1.addcmul_(x2, sin, -sign);
-  at::mul_out(y2, x2, cos);
-  y2.addcmul_(x1, sin, sign);
-  return y;
-}
 
 class RopeFunction : public torch::autograd::Function<RopeFunction> {
  public:
@@ -67,13 +45,12 @@ class SwiGluFunction : public torch::autograd::Function<SwiGluFunction> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& gate, const at::Tensor& up) {
     ctx->save_for_backward({gate, up});
-    return at::silu(gate).mul_(up);
+    return SwiGluApply(gate, up);
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     const variable_list saved = ctx->get_saved_variables();
-    const at::Tensor &gate = saved[0], &up = saved[1], &g = grads[0];
-    at::Tensor d_up = at::silu(gate).mul_(g);
-    return {at::silu_backward(g * up, gate), d_up};
+    const auto [d_gate, d_up] = SwiGluGrad(grads[0], saved[0], saved[1]);
+    return {d_gate, d_up};
   }
 };
 

@@ -51,7 +51,11 @@ inline void RunRanks(int world, const std::function<void(int, device::Device&, d
 // The parameters of a model as plain leaves: what training without an engine looks like.
 class PlainHost final : public ParameterHost {
  public:
-  PlainHost(const std::vector<UnitSpec>& units, at::ScalarType type, uint64_t seed) : units_(units) {
+  // Initial values in `type`, kFloat or kDouble, and kept in `compute`.
+  PlainHost(const std::vector<UnitSpec>& units, at::ScalarType type, uint64_t seed)
+      : PlainHost(units, type, seed, type) {}
+  PlainHost(const std::vector<UnitSpec>& units, at::ScalarType type, uint64_t seed, at::ScalarType compute)
+      : units_(units) {
     for (const UnitSpec& unit : units) {
       params_.emplace_back();
       for (const ParamSpec& spec : unit.params) {
@@ -61,7 +65,7 @@ class PlainHost final : public ParameterHost {
         } else {
           InitElements(spec, seed, 0, spec.numel(), p.mutable_data_ptr<float>());
         }
-        params_.back().push_back(p.set_requires_grad(!spec.frozen));
+        params_.back().push_back(p.to(compute).set_requires_grad(!spec.frozen));
       }
     }
   }

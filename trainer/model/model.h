@@ -1,0 +1,67 @@
+// A causal language model as training needs it, whatever its family: losses and logits over the parameters of a host.
+// The root (embedding, final norm, head) is unit 0, block l is unit 1+l; uses of a unit are bracketed by PreForward and
+// PostForward, so that a sharded engine can gather, free and reduce its parameters. Thread-safety: one rank's thread at
+// a time.
+#pragma once
+
+#include <cstdint>
+
+#include <ATen/ATen.h>
+
+#include "trainer/engine/parameter_host.h"
+#include "trainer/model/selective.h"
+
+namespace trainyard::model {
+
+// What a block keeps between forward and backward. kNone: the operands of all its operations. kSelective: what matrix
+// products and attention gave (selective.h). kFull: its input (recompute.h). Same bits in all three.
+enum class ActivationCheckpointing { kNone, kSelective, kFull };
+
+class Model {
+ public:
+  virtual ~Model() = default;
+  Model(const Model&) = delete;
+  Model& operator=(const Model&) = delete;
+
+  // tokens: [b, s+1] int64, 1 <= s <= maximum positions. Sum over the b*s targets tokens[:, 1:] of weight times
+  // cross-entropy in nats; fp64 scalar. weights: undefined (all one), [b] (of a row; 0: a padding micro-batch, whose
+  // gradients are zeros) or [b, s] (of a target; 0: one that does not count, such as a prompt's).
+  // Errors: std::invalid_argument for shapes, std::out_of_range for a token outside the vocabulary (looked for on the
+  // CPU only; elsewhere it would stall the queue).
+  at::Tensor LossSum(const at::Tensor& tokens, const at::Tensor& weights = {});
+  // tokens: [b, s] int64 -> [b, s, vocabulary] in the compute type. Errors as above.
+  at::Tensor Logits(const at::Tensor& tokens);
+
+ protected:
+  struct Sizes {
+    int64_t layers = 0, vocab = 0, max_positions = 0;
+    int block_parameters = 0;  // in the unit of each block
+  };
+  // `host` (an engine::Engine in training) holds the units of the family and must outlive the model.
+  Model(const Sizes& sizes, engine::ParameterHost& host, ActivationCheckpointing checkpointing)
+      : host_(host), sizes_(sizes), checkpointing_(checkpointing) {}
+
+  // What a family is. Embed: [b, s] -> [b, s, hidden]. Block: [b, s, hidden] to the same, a function of x and of the
+  // parameters of its unit; `keep` says what for backward. FinalNorm: [b, s, hidden] -> [b*s, hidden]. Head:
+  // [vocabulary, hidden], a parameter of the root.
+  virtual at::Tensor Embed(const at::Tensor& tokens) = 0;
+  virtual at::Tensor Block(int64_t layer, const at::Tensor& x, Keep keep) = 0;
+  virtual at::Tensor FinalNorm(const at::Tensor& x) = 0;
+  virtual const at::Tensor& Head() const = 0;
+
+  const at::Tensor& BlockParam(int64_t layer, int index) const {
+    return host_.Param(static_cast<int>(layer) + 1, index);
+  }
+
+  engine::ParameterHost& host_;
+
+ private:
+  at::Tensor Hidden(const at::Tensor& tokens);  // [b*s, hidden]; the root is gathered when it returns
+  at::Tensor CheckpointedBlock(int64_t layer, const at::Tensor& x);
+  void CheckTokens(const at::Tensor& tokens, int64_t positions) const;
+
+  const Sizes sizes_;
+  const ActivationCheckpointing checkpointing_;
+};
+
+}  // namespace trainyard::model

@@ -1,0 +1,40 @@
+// The stretches of a transformer block between matrix products, each up to and with the product or attention that
+// follows. With Keep::kProducts they keep for backward what matrix products gave (and the row statistics of norms and
+// attention, a few numbers per token) and compute norms, rotary positions and activations again: selective activation
+// checkpointing. With Keep::kAll they are the plain operations, which also keep what those gave. Values and gradients
+// have the same bits either way.
+// Shapes: n tokens, h hidden, f FFN width. Thread-safety: functions of their arguments.
+#pragma once
+
+#include <vector>
+
+#include <ATen/ATen.h>
+
+namespace trainyard::model {
+
+enum class Keep { kAll, kProducts };
+
+// RmsNorm(x) W^T for each W. x: [n, h], weight: [h], matrices: [out, h] each.
+std::vector<at::Tensor> RmsNormLinears(Keep keep, const at::Tensor& x, const at::Tensor& weight, double eps,
+                                       at::TensorList matrices);
+
+// Causal attention over rotated queries and keys; key and value heads may be fewer (grouped queries).
+// q: [b, s, heads, d], k, v: [b, s, kv heads, d]; cos, sin: [s, 1, d/2] in their type -> [b*s, heads*d].
+at::Tensor RopeAttention(Keep keep, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                         const at::Tensor& cos, const at::Tensor& sin);
+
+// (silu(gate) * up) W^T. gate, up: [n, f], matrix: [h, f].
+at::Tensor SwiGluLinear(Keep keep, const at::Tensor& gate, const at::Tensor& up, const at::Tensor& matrix);
+
+// Causal attention as it is: it keeps its operands and its output. q: [b, s, heads, d], k, v: [b, s, kv heads, d] ->
+// [b*s, heads*d].
+at::Tensor CausalAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
+
+// LayerNorm(x) W + b (Ba et al., 2016). x: [n, h], weight, bias: [h] of the norm, matrix: [h, out], offset: [out].
+at::Tensor LayerNormAffine(Keep keep, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps,
+                           const at::Tensor& matrix, const at::Tensor& offset);
+
+// gelu(x) W + b with the tanh form of GELU (Hendrycks and Gimpel, 2016). x: [n, f], matrix: [f, h], offset: [h].
+at::Tensor GeluAffine(Keep keep, const at::Tensor& x, const at::Tensor& matrix, const at::Tensor& offset);
+
+}  // namespace trainyard::model
