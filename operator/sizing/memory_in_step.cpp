@@ -44,6 +44,8 @@ double StoredFactor(const MemoryInput& in) {
       return SavedFactor(in.shape, in.engine.kernels);
     case Checkpointing::kSelective: {
       const Ratios r = RatiosOf(in.shape);
+      // Our trainer computes the inputs of the matrices after norms and after the MLP's activation again.
+      if (in.engine.kernels == Kernels::kFused) return SavedFactor(in.shape, Kernels::kFused) - 2 - r.ffn;
       return 2.5 + (r.q + 2 * r.kv) / 2 + r.ffn;  // half of the matmul outputs, and attention's output
     }
     case Checkpointing::kFull:
@@ -76,8 +78,9 @@ double LayerActivations(const MemoryInput& in, const TensorSums& sums) {
 
 double StoredPerLayer(const MemoryInput& in, const TensorSums& sums) {
   double bytes = StoredFactor(in) * HiddenBytes(in);
-  // Recomputed with the block: the scores under either checkpointing, the adapters under full.
-  if (in.checkpointing == Checkpointing::kNone) bytes += ScoreBytes(in) + RowStatisticBytes(in);
+  // Recomputed with the block: the scores under either checkpointing, statistics and adapters under full.
+  if (in.checkpointing == Checkpointing::kNone) bytes += ScoreBytes(in);
+  if (in.checkpointing != Checkpointing::kFull) bytes += RowStatisticBytes(in);
   if (in.checkpointing != Checkpointing::kFull) bytes += AdapterOutputBytes(in, sums);
   return bytes;
 }
@@ -139,6 +142,16 @@ double Reducing(const MemoryInput& in, const TensorSums& sums) {
   return bytes;
 }
 
+// Where the logits are few, the backward pass of the last block's MLP is the peak, while nearly everything is still
+// kept. Two hidden states, and of numbers of the MLP's width: the gradients of product, gate, up and of a step between
+// (a plain MLP: of two), less the product that they have used up. Selective checkpointing has no product to use up, but
+// gradients take each other's place; under full checkpointing the whole block is there besides.
+double MlpBackwardBytes(const MemoryInput& in, const TensorSums& sums) {
+  const double widths = !in.shape.gated ? 1 : in.checkpointing == Checkpointing::kSelective ? 2 : 3;
+  const double block = in.checkpointing == Checkpointing::kFull ? LayerActivations(in, sums) : 0;
+  return (widths * RatiosOf(in.shape).ffn + 2) * HiddenBytes(in) + block;
+}
+
 double BackwardExtra(const MemoryInput& in, const TensorSums& sums) {
   const double logits = Logits(in, sums);
   const double forward = Activations(in, sums) + logits;
@@ -146,11 +159,7 @@ double BackwardExtra(const MemoryInput& in, const TensorSums& sums) {
   const double backward =
       LayerActivations(in, sums) + 2 * e * TrainedBlockHere(in, sums) + e * TrainedRootHere(in, sums);
   double extra = std::max(0.0, backward - forward);
-  // Where the logits are few, the backward pass of the last block's MLP is the peak: four gradients of its width less
-  // the product that it has used up, and two hidden states, while nearly everything is still kept.
-  if (in.engine.head_in_forward) {
-    extra = std::max(extra, (3 * RatiosOf(in.shape).ffn + 2) * HiddenBytes(in) - logits);
-  }
+  if (in.engine.head_in_forward) extra = std::max(extra, MlpBackwardBytes(in, sums) - logits);
   return extra;
 }
 
@@ -159,8 +168,10 @@ double BackwardExtra(const MemoryInput& in, const TensorSums& sums) {
 double SavedFactor(const ModelShape& shape, Kernels kernels) {
   const Ratios r = RatiosOf(shape);
   // LayerNorm, biases, a plain MLP: 15 at the usual f = 4 h, no dropout.
-  if (shape.block != BlockKind::kLlama) return 7 + 2 * r.ffn;
   const bool fused = kernels == Kernels::kFused;
+  // Its input, the normed input, q, k, v, attention's output, the middle, its norm, and the MLP before and after GELU.
+  if (shape.block == BlockKind::kGpt2 && fused) return 8 + 2 * r.ffn;
+  if (shape.block != BlockKind::kLlama) return 7 + 2 * r.ffn;
   const double mlp = shape.gated ? (fused ? 3 : 4) : 2;
   double c = (fused ? 4 : 8) + 2 * r.q + 2 * r.kv + mlp * r.ffn;
   if (shape.qk_norm) c += r.q + r.kv;                     // their inputs

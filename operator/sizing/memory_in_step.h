@@ -8,8 +8,9 @@
 namespace trainyard::sizing {
 
 // c without checkpointing: saved bytes / (e s b h), of the widest layer. With κ = kv heads / heads and r = f / h: plain
-// eager SwiGLU blocks 10 + 2κ + 4r, fused ones 6 + 2κ + 3r, GPT-2 and GPT-NeoX without dropout 7 + 2r (operand lists of
-// the operations). With experts r counts those that a token passes, and each takes and gives a hidden state: 2 more.
+// eager SwiGLU blocks 10 + 2κ + 4r, fused ones 6 + 2κ + 3r, GPT-2 and GPT-NeoX without dropout 7 + 2r, GPT-2 in our
+// trainer 8 + 2r (operand lists of the operations). With experts r counts those that a token passes, and each takes and
+// gives a hidden state: 2 more.
 double SavedFactor(const ModelShape& shape, Kernels kernels);
 // A_1 = c e s b h, one block without checkpointing. Without flash attention 2.5 e a s² b more for the scores, their
 // softmax and its mask (Korthikanti et al., 2022, section 4: 5 a s² b bytes at e = 2).
@@ -29,7 +30,8 @@ double GatheredBytes(const MemoryInput& in);
 // 2 rho P_b / N more, which travel between the replicas.
 double ReduceBytes(const MemoryInput& in);
 // What the backward pass needs beyond the forward peak: max(0, A_1 + 2 e P_b + e P_r - activations - logits) at its
-// end; where the loss goes in chunks also (3 f + 2 h) e s b - logits at its beginning.
+// end; where the head's gradients are made in forward also (w f + 2 h) e s b - logits at its beginning, with w = 3 for
+// SwiGLU, 2 when it is recomputed, 1 for GELU, and A_1 more under full checkpointing.
 double BackwardExtraBytes(const MemoryInput& in);
 double BufferBytes(const MemoryInput& in);  // gathered + reduce + backward extra
 

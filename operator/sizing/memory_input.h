@@ -13,8 +13,9 @@
 
 namespace trainyard::sizing {
 
-// What is kept of a block between forward and backward. kSelective: matmul outputs by a per-operation policy; kFull:
-// the block's input only, everything else is computed again.
+// What is kept of a block between forward and backward. kSelective: the outputs of attention and of half of the matrix
+// products, as torchtitan's per-operation policy does; with Kernels::kFused, our trainer, of all of them. kFull: the
+// block's input only, everything else is computed again.
 enum class Checkpointing { kNone, kSelective, kFull };
 
 // kEager: plain operations, each keeping its operands. kFused: norms, rotary positions and SwiGLU keep their inputs

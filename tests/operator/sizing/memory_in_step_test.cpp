@@ -58,6 +58,19 @@ TEST(MemoryInStep, OurTrainerKeepsWhatItsOperationsSave) {
                    1 + 1 + (1 + 2 * kv) + 1 + 1 + 1 + 3 * r);
 }
 
+// Selective: the same without the two normed inputs and the MLP's product; full: the input.
+TEST(MemoryInStep, OurTrainerKeepsLessUnderCheckpointing) {
+  MemoryInput in = Input("Llama 3.1 8B");
+  in.engine = TrainerTraits(api::Precision::kBf16, Machine::kGpu);
+  const double hidden = 2.0 * 4096 * 4096, statistics = 4.0 * 4096 * (2 + 32), r = 14336.0 / 4096;
+  EXPECT_DOUBLE_EQ(ActivationBytes(in), 32 * (17.0 * hidden + statistics));
+  in.checkpointing = Checkpointing::kSelective;
+  EXPECT_DOUBLE_EQ(ActivationBytes(in), 32 * ((15 - r) * hidden + statistics));
+  in.checkpointing = Checkpointing::kFull;
+  EXPECT_DOUBLE_EQ(ActivationBytes(in), 32 * hidden);
+  EXPECT_GE(BackwardExtraBytes(in), 17.0 * hidden - LogitBytes(in)) << "one block whole while it is recomputed";
+}
+
 TEST(MemoryInStep, OurTrainersLogitsStopGrowingAtOneChunk) {
   MemoryInput in = Input("Llama 3.1 8B");
   in.engine = TrainerTraits(api::Precision::kBf16, Machine::kGpu);
