@@ -1,23 +1,35 @@
 #include "trainer/device/counting_allocator.h"
 
-#include <malloc.h>
+#include <unistd.h>
 
-#include <utility>
+#include <new>
+
+#include "trainer/device/arena.h"
 
 namespace trainyard::device {
 namespace {
 
-struct Block {
-  c10::DataPtr inner;
-  ByteCounter* counter;
+// Stands before the bytes of each block. Some operations insist on raw_allocate, whose deleter is told the data alone.
+struct alignas(Arena::kAlignment) Header {
+  ByteCounter* counter;  // besides the total; null: that one only
   int64_t bytes;
 };
 
-void FreeBlock(void* context) {
-  auto* block = static_cast<Block*>(context);
-  block->counter->Add(-block->bytes);
-  TotalBytes().Add(-block->bytes);
-  delete block;
+Header* HeaderOf(void* data) { return static_cast<Header*>(data) - 1; }
+
+Arena& Memory() {
+  // All the machine has, twice over: gaps take addresses, not memory.
+  static auto* const arena = new Arena(2 * static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) *
+                                       static_cast<size_t>(sysconf(_SC_PAGESIZE)));  // NOLINT: see the header
+  return *arena;
+}
+
+void FreeCounted(void* data) {
+  if (data == nullptr) return;
+  Header* const header = HeaderOf(data);
+  if (header->counter != nullptr) header->counter->Add(-header->bytes);
+  TotalBytes().Add(-header->bytes);
+  Memory().Free(header);
 }
 
 ByteCounter& Operations() {
@@ -25,50 +37,24 @@ ByteCounter& Operations() {
   return *counter;
 }
 
-int64_t Usable(void* data) { return static_cast<int64_t>(malloc_usable_size(data)); }
-
-void FreeTaken(void* data) {
-  TotalBytes().Add(-Usable(data));
-  c10::GetDefaultCPUAllocator()->raw_deallocate(data);
-}
-
-void FreeOperation(void* data) {
-  Operations().Add(-Usable(data));
-  FreeTaken(data);
-}
-
-// Some operations insist on raw_allocate, which needs the context to be the data: malloc knows the size.
-class OperationsAllocator final : public c10::Allocator {
- public:
-  c10::DataPtr allocate(size_t bytes) override {
-    void* const data = bytes == 0 ? nullptr : base_->raw_allocate(bytes);
-    if (data != nullptr) {
-      Operations().Add(Usable(data));
-      TotalBytes().Add(Usable(data));
-    }
-    return {data, data, &FreeOperation, at::Device(at::kCPU)};
-  }
-  c10::DeleterFnPtr raw_deleter() const override { return &FreeOperation; }
-  void copy_data(void* dest, const void* src, std::size_t count) const override { base_->copy_data(dest, src, count); }
-
- private:
-  c10::Allocator* const base_ = c10::GetDefaultCPUAllocator();
-};
-
 }  // namespace
 
-c10::DataPtr DeviceAllocator::allocate(size_t bytes) {
-  c10::DataPtr inner = base_->allocate(bytes);
-  void* const data = inner.get();
-  auto* block = new Block{std::move(inner), &counter_, static_cast<int64_t>(bytes)};
-  counter_.Add(block->bytes);
-  TotalBytes().Add(block->bytes);
-  return {data, block, &FreeBlock, at::Device(at::kCPU)};
+c10::DataPtr CountingAllocator::allocate(size_t bytes) {
+  if (bytes == 0) return {nullptr, nullptr, &FreeCounted, at::Device(at::kCPU)};
+  void* const block = Memory().Allocate(sizeof(Header) + bytes);
+  TORCH_CHECK(block != nullptr, "can't allocate memory: ", bytes, " bytes for a tensor");
+  auto* const header = new (block) Header{&counter_, static_cast<int64_t>(bytes)};
+  counter_.Add(header->bytes);
+  TotalBytes().Add(header->bytes);
+  void* const data = header + 1;
+  return {data, data, &FreeCounted, at::Device(at::kCPU)};
 }
+
+c10::DeleterFnPtr CountingAllocator::raw_deleter() const { return &FreeCounted; }
 
 ByteCounter& OperationBytes() {
   static const bool made = [] {
-    c10::SetAllocator(c10::DeviceType::CPU, new OperationsAllocator);  // NOLINT: LibTorch keeps it
+    c10::SetAllocator(c10::DeviceType::CPU, new CountingAllocator(Operations()));  // NOLINT: LibTorch keeps it
     return true;
   }();
   (void)made;
@@ -81,10 +67,12 @@ ByteCounter& TotalBytes() {
 }
 
 void TakeFromOperations(const at::Tensor& t) {
-  c10::DataPtr& data = t.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks();
-  if (data.get() != nullptr && data.compare_exchange_deleter(&FreeOperation, &FreeTaken)) {
-    Operations().Add(-Usable(data.get()));
-  }
+  const c10::DataPtr& data = t.storage().data_ptr();
+  if (data.get() == nullptr || data.get_deleter() != &FreeCounted) return;
+  Header* const header = HeaderOf(data.get_context());
+  if (header->counter != &Operations()) return;
+  header->counter = nullptr;
+  Operations().Add(-header->bytes);
 }
 
 }  // namespace trainyard::device

@@ -1,13 +1,13 @@
-// LibTorch's own CPU allocator with its bytes counted: one for what a device hands out, one for what operations make,
-// and one sum over both. Blocks may outlive the device (a tensor held by someone else), so no counter ever dies.
-// Thread-safety: all of it may be used from any thread.
+// The CPU allocator of the process: memory from an arena, and its bytes counted as they were asked for, one sum for
+// what a device hands out, one for what operations make, and one over both. Blocks may outlive the device (a tensor
+// held by someone else), so no counter ever dies. Thread-safety: all of it may be used from any thread.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 
 #include <ATen/ATen.h>
-#include <c10/core/CPUAllocator.h>
+#include <c10/core/Allocator.h>
 
 #include "trainer/device/device.h"
 
@@ -30,24 +30,23 @@ class ByteCounter {
   std::atomic<int64_t> peak_{0};
 };
 
-// Of one device: counts the bytes asked for.
-class DeviceAllocator final : public c10::Allocator {
+// Books on one counter besides TotalBytes. Throws c10::Error when there is no memory.
+class CountingAllocator final : public c10::Allocator {
  public:
+  explicit CountingAllocator(ByteCounter& counter) : counter_(counter) {}
   c10::DataPtr allocate(size_t bytes) override;
-  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
-  void copy_data(void* dest, const void* src, std::size_t count) const override { base_->copy_data(dest, src, count); }
+  c10::DeleterFnPtr raw_deleter() const override;
+  void copy_data(void* to, const void* from, std::size_t bytes) const override { default_copy_data(to, from, bytes); }
 
   ByteCounter& counter() { return counter_; }
 
  private:
-  c10::Allocator* const base_ = c10::GetDefaultCPUAllocator();
-  ByteCounter counter_;
+  ByteCounter& counter_;
 };
 
-// What operations of this process allocate on the CPU, as malloc rounds it. The first call makes an allocator that
-// counts LibTorch's CPU allocator.
+// What operations of this process allocate on the CPU. The first call puts a counting allocator in LibTorch's place.
 ByteCounter& OperationBytes();
-// Both kinds together.
+// All that counting allocators have made.
 ByteCounter& TotalBytes();
 // Takes the storage of `t` out of OperationBytes; TotalBytes keeps it. Nothing happens to any other storage.
 void TakeFromOperations(const at::Tensor& t);

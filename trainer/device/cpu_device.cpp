@@ -51,7 +51,8 @@ class CpuDevice final : public Device {
   }
 
  private:
-  DeviceAllocator* const allocator_ = new DeviceAllocator;  // NOLINT: leaked on purpose, see Empty
+  CountingAllocator* const allocator_ =
+      new CountingAllocator(*new ByteCounter);  // NOLINT: leaked on purpose, see Empty
   ByteCounter& operations_ = OperationBytes();
 };
 
