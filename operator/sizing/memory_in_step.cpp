@@ -45,7 +45,7 @@ double StoredFactor(const MemoryInput& in) {
     case Checkpointing::kSelective: {
       const Ratios r = RatiosOf(in.shape);
       // Our trainer computes the inputs of the matrices after norms and after the MLP's activation again.
-      if (in.engine.kernels == Kernels::kFused) return SavedFactor(in.shape, Kernels::kFused) - 2 - r.ffn;
+      if (in.engine.keeps_products) return SavedFactor(in.shape, in.engine.kernels) - 2 - r.ffn;
       return 2.5 + (r.q + 2 * r.kv) / 2 + r.ffn;  // half of the matmul outputs, and attention's output
     }
     case Checkpointing::kFull:
@@ -144,12 +144,13 @@ double Reducing(const MemoryInput& in, const TensorSums& sums) {
 
 // Where the logits are few, the backward pass of the last block's MLP is the peak, while nearly everything is still
 // kept. Two hidden states, and of numbers of the MLP's width: the gradients of product, gate, up and of a step between
-// (a plain MLP: of two), less the product that they have used up. Selective checkpointing has no product to use up, but
-// gradients take each other's place; under full checkpointing the whole block is there besides.
+// (a plain MLP: of two), less the product that they have used up. Under checkpointing there is no product to use up,
+// but gradients take each other's place; with full checkpointing the block is there besides.
 double MlpBackwardBytes(const MemoryInput& in, const TensorSums& sums) {
-  const double widths = !in.shape.gated ? 1 : in.checkpointing == Checkpointing::kSelective ? 2 : 3;
-  const double block = in.checkpointing == Checkpointing::kFull ? LayerActivations(in, sums) : 0;
-  return (widths * RatiosOf(in.shape).ffn + 2) * HiddenBytes(in) + block;
+  const double r = RatiosOf(in.shape).ffn;
+  const double widths = !in.shape.gated ? 1 : in.checkpointing == Checkpointing::kNone ? 3 : 2;
+  const double block = in.checkpointing == Checkpointing::kFull ? LayerActivations(in, sums) - r * HiddenBytes(in) : 0;
+  return (widths * r + 2) * HiddenBytes(in) + block;
 }
 
 double BackwardExtra(const MemoryInput& in, const TensorSums& sums) {

@@ -31,7 +31,7 @@ double GatheredBytes(const MemoryInput& in);
 double ReduceBytes(const MemoryInput& in);
 // What the backward pass needs beyond the forward peak: max(0, A_1 + 2 e P_b + e P_r - activations - logits) at its
 // end; where the head's gradients are made in forward also (w f + 2 h) e s b - logits at its beginning, with w = 3 for
-// SwiGLU, 2 when it is recomputed, 1 for GELU, and A_1 more under full checkpointing.
+// SwiGLU, 2 when it is recomputed, 1 for GELU, and under full checkpointing A_1 - f e s b more.
 double BackwardExtraBytes(const MemoryInput& in);
 double BufferBytes(const MemoryInput& in);  // gathered + reduce + backward extra
 

@@ -46,6 +46,7 @@ EngineTraits TrainerTraits(api::Precision precision, Machine machine) {
   engine.kernels = Kernels::kFused;
   engine.most_logits = 1 << 22;  // the chunk of trainer/model/ops.cpp
   engine.head_in_forward = true;
+  engine.keeps_products = true;
   engine.row_statistics = true;
   // Log-softmax 4 and gradient 4 in fp32, and in BF16 the gradient once more for the matrix products.
   engine.logit_bytes = precision == api::Precision::kFp32 ? 8 : 10;

@@ -13,9 +13,9 @@
 
 namespace trainyard::sizing {
 
-// What is kept of a block between forward and backward. kSelective: the outputs of attention and of half of the matrix
-// products, as torchtitan's per-operation policy does; with Kernels::kFused, our trainer, of all of them. kFull: the
-// block's input only, everything else is computed again.
+// What is kept of a block between forward and backward. kSelective: what attention and matrix products gave, of the
+// latter half (torchtitan's per-operation policy) or all (our trainer); kFull: the block's input only, everything else
+// is computed again.
 enum class Checkpointing { kNone, kSelective, kFull };
 
 // kEager: plain operations, each keeping its operands. kFused: norms, rotary positions and SwiGLU keep their inputs
@@ -71,6 +71,7 @@ struct EngineTraits {
   double logit_chunks = 1;       // the loss works through the tokens in so many chunks
   double most_logits = 0;        // or: no more logits than this alive at once; 0: no bound
   bool head_in_forward = false;  // the head's gradients are made in forward, chunk by chunk, and kept
+  bool keeps_products = false;   // selective checkpointing keeps all matrix products, not half of them
   bool row_statistics = false;   // count the fp32 numbers that norms (1) and attention (heads) keep per token
   double fragmentation = 1.06;   // what a caching allocator loses; fitted on published peaks
   double context_bytes = 0.75 * 1024 * 1024 * 1024;      // driver context and kernels

@@ -27,8 +27,10 @@ struct Identity {
   std::string uid;
 };
 
+enum class Family { kLlama, kGpt2 };
+
 struct Model {  // sizes as in a Hugging Face config.json
-  std::string family;
+  Family family = Family::kLlama;
   int64_t layers = 0;
   int64_t hidden_size = 0;
   int64_t attention_heads = 0;
@@ -37,7 +39,7 @@ struct Model {  // sizes as in a Hugging Face config.json
   int64_t vocab_size = 0;
   bool tied_embeddings = false;
   int64_t max_positions = 0;
-  double rope_theta = 10000.0;
+  double rope_theta = 10000.0;  // of Llama
   double norm_epsilon = 1e-5;
 };
 
@@ -94,6 +96,7 @@ struct Profile {
 
 enum class DeviceType { kCpu, kCuda };
 enum class Precision { kFp32, kBf16 };
+enum class ActivationCheckpointing { kNone, kSelective, kFull };
 
 // What is the same, bit by bit, between runs of the same job: docs/determinism.md.
 enum class Determinism { kNone, kLayout, kWorldSize };
@@ -105,6 +108,7 @@ struct Training {
   int64_t micro_batch_size = 0;   // sequences per forward
   int64_t steps = 0;
   Precision precision = Precision::kFp32;
+  ActivationCheckpointing activation_checkpointing = ActivationCheckpointing::kNone;
   Optimizer optimizer;
   Schedule schedule;
   double gradient_clip_norm = 0;       // 0: no clipping

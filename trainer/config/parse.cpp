@@ -80,16 +80,17 @@ Data ReadData(JsonReader r, Problems& problems) {
 
 Model ReadModel(JsonReader r) {
   Model m;
-  m.family = r.Enum<const char*>("family", {{"Llama", "Llama"}});
+  m.family = r.Enum<Family>("family", {{"Llama", Family::kLlama}, {"GPT2", Family::kGpt2}});
+  const bool llama = m.family == Family::kLlama;
   m.layers = r.Int("layers", 1, 100000);
   m.hidden_size = r.Int("hiddenSize", 1, kLargeSize);
   m.attention_heads = r.Int("attentionHeads", 1, kLargeSize);
-  m.kv_heads = r.Int("kvHeads", 1, kLargeSize);
+  m.kv_heads = llama ? r.Int("kvHeads", 1, kLargeSize) : r.Int("kvHeads", 1, kLargeSize, m.attention_heads);
   m.ffn_size = r.Int("ffnSize", 1, kLargeSize);
   m.vocab_size = r.Int("vocabSize", 2, kLargeSize);
   m.tied_embeddings = r.Bool("tiedEmbeddings");
   m.max_positions = r.Int("maxPositions", 1, kLargeSize);
-  m.rope_theta = r.Number("ropeTheta", 0, 1e12, true, 10000.0);
+  if (llama) m.rope_theta = r.Number("ropeTheta", 0, 1e12, true, 10000.0);
   m.norm_epsilon = r.Number("normEpsilon", 0, 1, true, 1e-5);
   r.Finish();
   return m;
@@ -174,6 +175,12 @@ Training ReadTraining(JsonReader r) {
   t.micro_batch_size = r.Int("microBatchSize", 1, kLargeSize);
   t.steps = r.Int("steps", 1, kManySteps);
   t.precision = r.Enum<Precision>("precision", {{"FP32", Precision::kFp32}, {"BF16", Precision::kBf16}});
+  if (r.Has("activationCheckpointing")) {
+    t.activation_checkpointing =
+        r.Enum<ActivationCheckpointing>("activationCheckpointing", {{"None", ActivationCheckpointing::kNone},
+                                                                    {"Selective", ActivationCheckpointing::kSelective},
+                                                                    {"Full", ActivationCheckpointing::kFull}});
+  }
   t.optimizer = ReadOptimizer(r.Object("optimizer"));
   t.schedule = ReadSchedule(r.Object("schedule"));
   t.gradient_clip_norm = r.Number("gradientClipNorm", 0, 1e12, false);
@@ -222,11 +229,15 @@ void CheckCombinations(const Job& job, Problems& problems) {
   require(
       m.hidden_size % m.attention_heads == 0,
       "model.hiddenSize: " + n(m.hidden_size) + " is not a multiple of model.attentionHeads " + n(m.attention_heads));
-  require(m.hidden_size % m.attention_heads != 0 || m.hidden_size / m.attention_heads % 2 == 0,
+  require(m.family != Family::kLlama || m.hidden_size % m.attention_heads != 0 ||
+              m.hidden_size / m.attention_heads % 2 == 0,
           "model.hiddenSize: a head of " + n(m.hidden_size / m.attention_heads) +
               " is odd, and rotary positions need pairs; change hiddenSize or attentionHeads");
   require(m.attention_heads % m.kv_heads == 0,
           "model.attentionHeads: " + n(m.attention_heads) + " is not a multiple of model.kvHeads " + n(m.kv_heads));
+  require(m.family != Family::kGpt2 || m.kv_heads == m.attention_heads,
+          "model.kvHeads: " + n(m.kv_heads) + " is not model.attentionHeads " + n(m.attention_heads) +
+              ", and GPT2 has no grouped queries; leave it out");
   require(t.sequence_length <= m.max_positions, "training.sequenceLength: " + n(t.sequence_length) +
                                                     " is more than model.maxPositions " + n(m.max_positions));
   require(t.micro_batch_size <= t.global_batch_size, "training.microBatchSize: " + n(t.micro_batch_size) +

@@ -18,8 +18,8 @@ class ParameterHost {
   virtual at::Tensor PostForward(int unit, at::Tensor y) = 0;
   // Between these two a stretch that ran without a graph runs again in backward, and its own backward follows. Uses in
   // it are no new pass through the model. They nest.
-  virtual void BeginRecompute() {}
-  virtual void EndRecompute() {}
+  virtual void BeginRecompute() = 0;
+  virtual void EndRecompute() = 0;
 };
 
 }  // namespace trainyard::engine

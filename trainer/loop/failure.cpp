@@ -5,6 +5,7 @@
 #include <c10/util/Exception.h>
 
 #include "trainer/dist/comm.h"
+#include "trainer/model/model.h"
 
 namespace trainyard::loop {
 namespace {
@@ -59,6 +60,9 @@ Failure FromException(const std::exception& exception) {
   }
   if (dynamic_cast<const std::bad_alloc*>(&exception) != nullptr) {
     return {contract::kExitOutOfMemory, "out of host memory"};
+  }
+  if (dynamic_cast<const model::TokenError*>(&exception) != nullptr) {
+    return {contract::kExitData, FirstLine(exception.what())};
   }
   const auto* torch = dynamic_cast<const c10::Error*>(&exception);
   const std::string message = FirstLine(torch != nullptr ? torch->what_without_backtrace() : exception.what());

@@ -20,7 +20,7 @@
 #include "trainer/loop/report.h"
 #include "trainer/loop/sample_log.h"
 #include "trainer/loop/step_watch.h"
-#include "trainer/model/llama.h"
+#include "trainer/model/family.h"
 
 namespace trainyard::loop {
 
@@ -50,7 +50,7 @@ struct Session {
   std::unique_ptr<dist::Comm> world;
   std::unique_ptr<engine::Engine> engine;
   std::unique_ptr<TracedHost> traced;  // only with job.training.profile
-  std::unique_ptr<model::Llama> model;
+  std::unique_ptr<model::Model> model;
   Progress progress;
 
   // Directory of the job's checkpoints; only with job.checkpoint.

@@ -104,6 +104,27 @@ void WarnOfIdleRanks(const Session& s) {
                          "; lower training.microBatchSize or use fewer ranks"));
 }
 
+model::Config ModelConfig(const config::Model& m) {
+  if (m.family == config::Family::kGpt2) {
+    return model::Gpt2Config{m.layers,     m.hidden_size,   m.attention_heads, m.ffn_size,
+                             m.vocab_size, m.max_positions, m.tied_embeddings, m.norm_epsilon};
+  }
+  return model::LlamaConfig{m.layers,     m.hidden_size,   m.attention_heads, m.kv_heads,   m.ffn_size,
+                            m.vocab_size, m.max_positions, m.tied_embeddings, m.rope_theta, m.norm_epsilon};
+}
+
+model::ActivationCheckpointing Checkpointing(config::ActivationCheckpointing mode) {
+  switch (mode) {
+    case config::ActivationCheckpointing::kNone:
+      return model::ActivationCheckpointing::kNone;
+    case config::ActivationCheckpointing::kSelective:
+      return model::ActivationCheckpointing::kSelective;
+    case config::ActivationCheckpointing::kFull:
+      return model::ActivationCheckpointing::kFull;
+  }
+  return model::ActivationCheckpointing::kNone;
+}
+
 }  // namespace
 
 Outcome<std::unique_ptr<Session>> Prepare(const config::RankEnv& env, const config::GetEnv& get) {
@@ -155,9 +176,7 @@ Outcome<void> Connect(Session& s) {
 }
 
 void BuildModel(Session& s) {
-  const auto& m = s.job.model;
-  const model::LlamaConfig config{m.layers,     m.hidden_size,   m.attention_heads, m.kv_heads,   m.ffn_size,
-                                  m.vocab_size, m.max_positions, m.tied_embeddings, m.rope_theta, m.norm_epsilon};
+  const model::Config config = ModelConfig(s.job.model);
   engine::EngineOptions options;
   options.stage = static_cast<int>(s.job.strategy);
   options.compute_dtype = s.job.training.precision == config::Precision::kBf16 ? at::kBFloat16 : at::kFloat;
@@ -167,7 +186,7 @@ void BuildModel(Session& s) {
     options.exact_micro_batches =
         data::MicroBatchCount(s.job.training.global_batch_size, s.job.training.micro_batch_size);
   }
-  s.engine = std::make_unique<engine::Engine>(*s.device, *s.world, model::LlamaUnits(config), options);
+  s.engine = std::make_unique<engine::Engine>(*s.device, *s.world, model::Units(config), options);
   engine::ParameterHost* host = s.engine.get();
   if (s.job.training.profile) {
     std::vector<std::string> names;
@@ -175,7 +194,7 @@ void BuildModel(Session& s) {
     s.traced = std::make_unique<TracedHost>(*s.engine, s.watch->trace(), std::move(names));
     host = s.traced.get();
   }
-  s.model = std::make_unique<model::Llama>(config, *host);
+  s.model = model::Make(config, *host, Checkpointing(s.job.training.activation_checkpointing));
   observe::Info(c10::str(s.env.world, " ranks with ", s.threads, " threads each, ", s.engine->parameter_count(),
                          " parameters, stage ", options.stage, ", ", s.train->samples(), " training sequences of ",
                          s.job.training.sequence_length, " tokens"));

@@ -44,6 +44,8 @@ class TracedHost final : public engine::ParameterHost {
   const at::Tensor& Param(int unit, int index) const override { return host_.Param(unit, index); }
   void PreForward(int unit) override;
   at::Tensor PostForward(int unit, at::Tensor y) override;
+  void BeginRecompute() override { host_.BeginRecompute(); }
+  void EndRecompute() override { host_.EndRecompute(); }
   // Backward is over.
   void EndBackward();
 

@@ -1,6 +1,5 @@
 #include "trainer/model/model.h"
 
-#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -21,9 +20,8 @@ void Model::CheckTokens(const at::Tensor& tokens, int64_t positions) const {
   const auto [least, most] = at::aminmax(tokens);
   const int64_t lowest = least.item<int64_t>(), highest = most.item<int64_t>();
   if (lowest >= 0 && highest < sizes_.vocab) return;
-  throw std::out_of_range("model: token " + std::to_string(lowest < 0 ? lowest : highest) +
-                          " is not in the vocabulary of " + std::to_string(sizes_.vocab) +
-                          "; data and model belong to different tokenizers");
+  throw TokenError("model: token " + std::to_string(lowest < 0 ? lowest : highest) + " is not in the vocabulary of " +
+                   std::to_string(sizes_.vocab) + "; data and model belong to different tokenizers");
 }
 
 at::Tensor Model::CheckpointedBlock(int64_t layer, const at::Tensor& x) {
@@ -33,7 +31,11 @@ at::Tensor Model::CheckpointedBlock(int64_t layer, const at::Tensor& x) {
   std::vector<at::Tensor> parameters;
   for (int i = 0; i < sizes_.block_parameters; ++i) parameters.push_back(BlockParam(layer, i));
   return Recomputed(
-      host_, [this, layer](const at::Tensor& input) { return Block(layer, input, Keep::kAll); }, x, parameters);
+      host_,
+      [this, layer](const at::Tensor& input, Run run) {
+        return Block(layer, input, run == Run::kFirst ? Keep::kAll : Keep::kAllButValue);
+      },
+      x, parameters);
 }
 
 at::Tensor Model::Hidden(const at::Tensor& tokens) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <stdexcept>
 
 #include <ATen/ATen.h>
 
@@ -17,6 +18,12 @@ namespace trainyard::model {
 // products and attention gave (selective.h). kFull: its input (recompute.h). Same bits in all three.
 enum class ActivationCheckpointing { kNone, kSelective, kFull };
 
+// A token that the vocabulary does not have: data and model do not belong together.
+class TokenError : public std::out_of_range {
+ public:
+  using std::out_of_range::out_of_range;
+};
+
 class Model {
  public:
   virtual ~Model() = default;
@@ -26,8 +33,8 @@ class Model {
   // tokens: [b, s+1] int64, 1 <= s <= maximum positions. Sum over the b*s targets tokens[:, 1:] of weight times
   // cross-entropy in nats; fp64 scalar. weights: undefined (all one), [b] (of a row; 0: a padding micro-batch, whose
   // gradients are zeros) or [b, s] (of a target; 0: one that does not count, such as a prompt's).
-  // Errors: std::invalid_argument for shapes, std::out_of_range for a token outside the vocabulary (looked for on the
-  // CPU only; elsewhere it would stall the queue).
+  // Errors: std::invalid_argument for shapes, TokenError for a token outside the vocabulary (looked for on the CPU
+  // only; elsewhere it would stall the queue).
   at::Tensor LossSum(const at::Tensor& tokens, const at::Tensor& weights = {});
   // tokens: [b, s] int64 -> [b, s, vocabulary] in the compute type. Errors as above.
   at::Tensor Logits(const at::Tensor& tokens);

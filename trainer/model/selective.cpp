@@ -94,12 +94,17 @@ class RopeAttentionFunction : public torch::autograd::Function<RopeAttentionFunc
   }
 };
 
+// A result whose value nobody reads: one zero, seen [rows, columns] times.
+at::Tensor NoValue(int64_t rows, int64_t columns, const at::Tensor& like) {
+  return at::zeros({1, 1}, like.options()).expand({rows, columns});
+}
+
 class SwiGluLinearFunction : public torch::autograd::Function<SwiGluLinearFunction> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& gate, const at::Tensor& up,
-                            const at::Tensor& matrix) {
+                            const at::Tensor& matrix, bool value) {
     ctx->save_for_backward({gate, up, matrix});
-    return at::linear(SwiGluApply(gate, up), matrix);
+    return value ? at::linear(SwiGluApply(gate, up), matrix) : NoValue(gate.size(0), matrix.size(0), gate);
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     const variable_list saved = ctx->get_saved_variables();
@@ -107,7 +112,7 @@ class SwiGluLinearFunction : public torch::autograd::Function<SwiGluLinearFuncti
     at::Tensor d_matrix;
     if (ctx->needs_input_grad(2)) d_matrix = grads[0].t().mm(SwiGluApply(gate, up));
     const auto [d_gate, d_up] = SwiGluGradInto(grads[0].mm(matrix), gate, up);
-    return {d_gate, d_up, d_matrix};
+    return {d_gate, d_up, d_matrix, at::Tensor()};
   }
 };
 
@@ -138,9 +143,9 @@ class LayerNormAffineFunction : public torch::autograd::Function<LayerNormAffine
 class GeluAffineFunction : public torch::autograd::Function<GeluAffineFunction> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& matrix,
-                            const at::Tensor& offset) {
+                            const at::Tensor& offset, bool value) {
     ctx->save_for_backward({x, matrix});
-    return at::addmm(offset, at::gelu(x, "tanh"), matrix);
+    return value ? at::addmm(offset, at::gelu(x, "tanh"), matrix) : NoValue(x.size(0), matrix.size(1), x);
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     const variable_list saved = ctx->get_saved_variables();
@@ -149,7 +154,7 @@ class GeluAffineFunction : public torch::autograd::Function<GeluAffineFunction> 
     if (ctx->needs_input_grad(1)) d_matrix = at::gelu(x, "tanh").t().mm(g);
     at::Tensor dx = g.mm(matrix.t());
     at::gelu_backward_out(dx, dx, x, "tanh");
-    return {dx, d_matrix, g.sum(0)};
+    return {dx, d_matrix, g.sum(0), at::Tensor()};
   }
 };
 
@@ -168,7 +173,7 @@ at::Tensor LayerNormAffine(Keep keep, const at::Tensor& x, const at::Tensor& wei
 }
 
 at::Tensor GeluAffine(Keep keep, const at::Tensor& x, const at::Tensor& matrix, const at::Tensor& offset) {
-  if (keep == Keep::kProducts) return GeluAffineFunction::apply(x, matrix, offset);
+  if (keep != Keep::kAll) return GeluAffineFunction::apply(x, matrix, offset, keep == Keep::kProducts);
   return at::addmm(offset, at::gelu(x, "tanh"), matrix);
 }
 
@@ -188,7 +193,7 @@ at::Tensor RopeAttention(Keep keep, const at::Tensor& q, const at::Tensor& k, co
 }
 
 at::Tensor SwiGluLinear(Keep keep, const at::Tensor& gate, const at::Tensor& up, const at::Tensor& matrix) {
-  if (keep == Keep::kProducts) return SwiGluLinearFunction::apply(gate, up, matrix);
+  if (keep != Keep::kAll) return SwiGluLinearFunction::apply(gate, up, matrix, keep == Keep::kProducts);
   return at::linear(SwiGlu(gate, up), matrix);
 }
 

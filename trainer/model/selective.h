@@ -1,8 +1,9 @@
 // The stretches of a transformer block between matrix products, each up to and with the product or attention that
 // follows. With Keep::kProducts they keep for backward what matrix products gave (and the row statistics of norms and
 // attention, a few numbers per token) and compute norms, rotary positions and activations again: selective activation
-// checkpointing. With Keep::kAll they are the plain operations, which also keep what those gave. Values and gradients
-// have the same bits either way.
+// checkpointing. With Keep::kAll they are the plain operations, which also keep what those gave. Keep::kAllButValue is
+// for a block that runs again: gradients as with kAll, but what an MLP gives, of which backward needs nothing, is zeros
+// instead of its last product. Values and gradients have the same bits whatever is kept.
 // Shapes: n tokens, h hidden, f FFN width. Thread-safety: functions of their arguments.
 #pragma once
 
@@ -12,7 +13,7 @@
 
 namespace trainyard::model {
 
-enum class Keep { kAll, kProducts };
+enum class Keep { kAll, kProducts, kAllButValue };
 
 // RmsNorm(x) W^T for each W. x: [n, h], weight: [h], matrices: [out, h] each.
 std::vector<at::Tensor> RmsNormLinears(Keep keep, const at::Tensor& x, const at::Tensor& weight, double eps,

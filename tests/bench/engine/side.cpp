@@ -101,8 +101,9 @@ Side::Side(const Setting& setting) : setting_(setting) {
   options.compute_dtype = ComputeType(setting);
   options.seed = kSeed;
   engine_ = std::make_unique<engine::Engine>(*device_, *comm_, model::LlamaUnits(setting.model), options);
-  llama_ = std::make_unique<model::Llama>(setting.model, *engine_);
-  if (setting.checkpointing) throw std::runtime_error("activation checkpointing is not there yet");
+  llama_ = std::make_unique<model::Llama>(
+      setting.model, *engine_,
+      setting.checkpointing ? model::ActivationCheckpointing::kFull : model::ActivationCheckpointing::kNone);
   for (int64_t i = 0; i < kBatches; ++i) batches_.push_back(Tokens(setting, i, setting.rank));
 }
 

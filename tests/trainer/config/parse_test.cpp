@@ -77,7 +77,7 @@ TEST(ParseJob, ReadsEverything) {
   EXPECT_EQ(job->identity.namespace_name, "default");
   EXPECT_EQ(job->identity.name, "tiny");
   EXPECT_EQ(job->identity.uid, "u-1");
-  EXPECT_EQ(job->model.family, "Llama");
+  EXPECT_EQ(job->model.family, Family::kLlama);
   EXPECT_EQ(job->model.layers, 4);
   EXPECT_EQ(job->model.hidden_size, 128);
   EXPECT_EQ(job->model.attention_heads, 8);
@@ -239,7 +239,9 @@ TEST(ParseJob, NamesValuesOutOfRange) {
   EXPECT_THAT(ErrorWith("/training/optimizer/betas", json::array()), HasSubstr("optimizer.betas"));
   EXPECT_THAT(ErrorWith("/training/device", "Auto"), HasSubstr("\"Auto\" is unknown; use one of CPU, CUDA"));
   EXPECT_THAT(ErrorWith("/parallelism/strategy", "HSDP"), HasSubstr("use one of DDP, ZeRO1, ZeRO2, FSDP"));
-  EXPECT_THAT(ErrorWith("/model/family", "GPT2"), HasSubstr("model.family"));
+  EXPECT_THAT(ErrorWith("/model/family", "BERT"),
+              HasSubstr("model.family: \"BERT\" is unknown; use one of Llama, GPT2"));
+  EXPECT_THAT(ErrorWith("/training/activationCheckpointing", "Auto"), HasSubstr("use one of None, Selective, Full"));
   EXPECT_THAT(ErrorWith("/contract", 99), HasSubstr("contract: 99 is not 1"));
   EXPECT_THAT(ErrorWith("/data/train", json::array()), HasSubstr("data.train: is empty"));
   EXPECT_THAT(ErrorWith("/data/train/0/path", "../x"), HasSubstr("data.train[0].path: \"../x\" leaves the volume"));
@@ -247,6 +249,31 @@ TEST(ParseJob, NamesValuesOutOfRange) {
   EXPECT_THAT(ErrorWith("/data/train/0/volume", ".."), HasSubstr("data.train[0].volume"));
   EXPECT_THAT(ErrorWith("/data/train/0", 3), HasSubstr("data.train[0]: 3 is not an object"));
   EXPECT_EQ(ErrorWith("/data/train/0/path", "a..b/c"), "");
+}
+
+TEST(ParseJob, ActivationCheckpointingIsNoneUnlessGiven) {
+  EXPECT_EQ(Parse(Valid().dump())->training.activation_checkpointing, ActivationCheckpointing::kNone);
+  for (const auto& [name, mode] :
+       {std::pair{"None", ActivationCheckpointing::kNone}, std::pair{"Selective", ActivationCheckpointing::kSelective},
+        std::pair{"Full", ActivationCheckpointing::kFull}}) {
+    json document = Valid();
+    document["training"]["activationCheckpointing"] = name;
+    EXPECT_EQ(Parse(document.dump())->training.activation_checkpointing, mode) << name;
+  }
+}
+
+TEST(ParseJob, AGpt2HasNeitherGroupedQueriesNorRotaryPositions) {
+  json document = Valid();
+  document["model"]["family"] = "GPT2";
+  EXPECT_THAT(ErrorOf(document), HasSubstr("model.ropeTheta: unknown key"));
+  document["model"].erase("ropeTheta");
+  EXPECT_THAT(ErrorOf(document), HasSubstr("model.kvHeads: 4 is not model.attentionHeads 8"));
+  document["model"].erase("kvHeads");
+  document["model"]["attentionHeads"] = 128;  // heads of one number
+  const auto job = Parse(document.dump());
+  ASSERT_TRUE(job.has_value()) << job.error().message;
+  EXPECT_EQ(job->model.family, Family::kGpt2);
+  EXPECT_EQ(job->model.kv_heads, 128);
 }
 
 TEST(ParseJob, NamesImpossibleCombinations) {

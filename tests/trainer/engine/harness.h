@@ -72,6 +72,8 @@ class PlainHost final : public ParameterHost {
   const at::Tensor& Param(int unit, int index) const override { return params_[unit][index]; }
   void PreForward(int) override {}
   at::Tensor PostForward(int, at::Tensor y) override { return y; }
+  void BeginRecompute() override {}
+  void EndRecompute() override {}
 
   void ZeroGrad() {
     for (auto& unit : params_) {

@@ -161,5 +161,26 @@ TEST(Llama, ImpossibleShapesAreRefused) {
   EXPECT_THROW(llama.LossSum(Tokens(1, 17, c.vocab, 1)), std::invalid_argument);
 }
 
+TEST(Llama, TokensOutsideTheVocabularyAreNamed) {
+  const LlamaConfig config = Config(true, 2);
+  PlainHost host(LlamaUnits(config), at::kFloat, 5);
+  Llama llama(config, host);
+  for (const int64_t bad : {int64_t{23}, int64_t{-1}, int64_t{1} << 40}) {
+    for (const int64_t place : {0, 8}) {  // the last one is a target only
+      at::Tensor tokens = Tokens(2, 8, 23, 1);
+      tokens[1][place] = bad;
+      try {
+        llama.LossSum(tokens);
+        FAIL() << "token " << bad << " was taken";
+      } catch (const TokenError& e) {
+        EXPECT_NE(std::string(e.what()).find("token " + std::to_string(bad) + " is not in the vocabulary of 23"),
+                  std::string::npos)
+            << e.what();
+      }
+    }
+  }
+  EXPECT_THROW(llama.Logits(at::full({1, 3}, 23, at::kLong)), TokenError);
+}
+
 }  // namespace
 }  // namespace trainyard::model
