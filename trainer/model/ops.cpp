@@ -1,10 +1,12 @@
 #include "trainer/model/ops.h"
 
+#include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <optional>
 
+#include "trainer/model/fused.h"
 #include "trainer/model/kernels.h"
 
 namespace trainyard::model {
@@ -54,6 +56,37 @@ class SwiGluFunction : public torch::autograd::Function<SwiGluFunction> {
   }
 };
 
+// Of each row the cross-entropy times its weight, summed; with `gradient` the logits become the gradient of that.
+// logits: [n, V] contiguous, float or double; targets: [n]; weights: [n] in the same type or undefined.
+at::Tensor CrossEntropySum(at::Tensor& logits, const at::Tensor& targets, const at::Tensor& weights, bool gradient) {
+  if (logits.is_cpu() && logits.scalar_type() == at::kFloat) {
+    const int64_t n = logits.size(0), v = logits.size(1);
+    at::Tensor each = at::empty({n}, at::kDouble);
+    const at::Tensor target = targets.contiguous(), weight = weights.defined() ? weights.contiguous() : weights;
+    auto* const row = logits.mutable_data_ptr<float>();
+    auto* const out = each.mutable_data_ptr<double>();
+    const auto* const t = target.const_data_ptr<int64_t>();
+    const auto* const w = weight.defined() ? weight.const_data_ptr<float>() : nullptr;
+    at::parallel_for(0, n, 1, [&](int64_t lo, int64_t hi) {
+      for (int64_t i = lo; i < hi; ++i) {
+        const float scale = w == nullptr ? 1.0F : w[i];
+        out[i] = scale * fused::CrossEntropy(row + i * v, v, t[i], gradient, scale);
+      }
+    });
+    return each.sum();
+  }
+  const at::Tensor target = targets.unsqueeze(1);
+  const at::Tensor log_p = at::log_softmax(logits, 1);
+  at::Tensor nll = log_p.gather(1, target).to(at::kDouble).neg_();
+  if (weights.defined()) nll.mul_(weights.unsqueeze(1));
+  if (gradient) {
+    logits = at::exp(log_p);
+    logits.scatter_add_(1, target, at::full({1, 1}, -1.0, logits.options()).expand_as(target));
+    if (weights.defined()) logits.mul_(weights.unsqueeze(1));
+  }
+  return nll.sum();
+}
+
 class HeadLossFunction : public torch::autograd::Function<HeadLossFunction> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& head,
@@ -66,25 +99,22 @@ class HeadLossFunction : public torch::autograd::Function<HeadLossFunction> {
     for (int64_t lo = 0; lo < n; lo += chunk) {
       const int64_t len = std::min(chunk, n - lo);
       const at::Tensor part = x.narrow(0, lo, len);
-      const at::Tensor target = targets.narrow(0, lo, len).unsqueeze(1);
-      const at::Tensor log_p = at::log_softmax(at::mm(part, head.t()).to(type), 1);
-      at::Tensor nll = log_p.gather(1, target).to(at::kDouble).neg_();
-      at::Tensor weight;
-      if (weights) {
-        weight = weights->narrow(0, lo, len).unsqueeze(1).to(type);
-        nll.mul_(weight);
-      }
-      loss.add_(nll.sum());
+      at::Tensor logits = at::mm(part, head.t()).to(type);
+      const at::Tensor weight = weights ? weights->narrow(0, lo, len).to(type) : at::Tensor();
+      loss.add_(CrossEntropySum(logits, targets.narrow(0, lo, len), weight, with_gradients));
       if (!with_gradients) continue;
-      at::Tensor d_logits = at::exp(log_p);
-      d_logits.scatter_add_(1, target, at::full({1, 1}, -1.0, d_logits.options()).expand({len, 1}));
-      if (weight.defined()) d_logits.mul_(weight);
-      const at::Tensor d = d_logits.to(x.scalar_type());
+      const at::Tensor d = logits.to(x.scalar_type());
       at::Tensor dx_part = dx.narrow(0, lo, len);
       at::mm_out(dx_part, d, head);
       // The sum over chunks is in fp32 at least.
-      const at::Tensor dw_part = at::mm(d.t(), part);
-      dw = dw.defined() ? dw.add_(dw_part) : (lo + len < n ? dw_part.to(type) : dw_part);
+      if (!dw.defined()) {
+        dw = at::mm(d.t(), part);
+        if (lo + len < n) dw = dw.to(type);
+      } else if (dw.scalar_type() == d.scalar_type()) {
+        dw.addmm_(d.t(), part);
+      } else {
+        dw.add_(at::mm(d.t(), part));
+      }
     }
     if (with_gradients) {
       // Gradients, not variables of the graph: kept as plain tensors.
