@@ -172,11 +172,14 @@ def write(file, made):
     found = {e["name"]: e for e in (json.loads(file.read_text())["rows"] if file.exists() else [])}
     found.update({e["name"]: e for e in made})
     order = [kind + r["name"] for r in spec.rows() for kind in ("tokens_", "memory_", "resident_")]
-    merged = [found[name] for name in order if name in found]
+    save(file, [found[name] for name in order if name in found])
+
+
+def save(file, entries):
     commit = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
     date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     temporary = file.with_suffix(".part")
-    temporary.write_text(json.dumps({"machine": machine(), "commit": commit, "date": date, "rows": merged}, indent=2) + "\n")
+    temporary.write_text(json.dumps({"machine": machine(), "commit": commit, "date": date, "rows": entries}, indent=2) + "\n")
     temporary.rename(file)
 
 

@@ -22,6 +22,7 @@ struct Setting {
   int stage = 0;               // 0..3
   bool bf16 = false;           // else fp32
   bool checkpointing = false;  // full activation checkpointing
+  bool exact = false;          // exact sums of gradients
   int ranks = 1, rank = 0, port = 0;
   int64_t batch = 0, length = 0;  // sequences per rank and step, tokens of each
   double learning_rate = 0;

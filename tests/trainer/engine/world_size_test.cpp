@@ -255,6 +255,49 @@ TEST(WorldSize, WhatIsNotFiniteIsToldAsSuchAndChangesNoShift) {
   }
 }
 
+// The table of docs/determinism.md: 8 bytes per parameter while sums grow, 4 when they have been read, and in between
+// one unit in both forms.
+TEST(WorldSize, SumsTakeEightBytesPerParameterAndFourOnceTheyAreRead) {
+  const auto param = [](const char* name, std::vector<int64_t> shape) {
+    return ParamSpec{name, std::move(shape), Init::kNormal, 0.02};
+  };
+  const std::vector<UnitSpec> units = {{"root", {param("wide", {8, 16})}, false},
+                                       {"block", {param("a", {4, 8}), param("b", {4})}, true}};
+  constexpr int64_t kRoot = 8 * 16, kAll = kRoot + 4 * 8 + 4;
+  for (int stage = 0; stage <= 3; ++stage) {
+    for (const int world : {1, 2}) {
+      RunRanks(world, [&](int, device::Device& device, dist::Comm& comm) {
+        Engine engine(device, comm, units, {.stage = stage, .exact_micro_batches = 2 * world});
+        const auto loss = [&] {
+          at::Tensor sum = at::zeros({});
+          for (int u = 0; u < 2; ++u) {
+            engine.PreForward(u);
+            for (size_t i = 0; i < units[u].params.size(); ++i) sum = sum + engine.Param(u, static_cast<int>(i)).sum();
+            sum = engine.PostForward(u, sum);
+          }
+          return sum;
+        };
+        const int64_t own = stage >= 2 ? world : 1;
+        for (int step = 1; step <= 2; ++step) {
+          engine.BeginStep();
+          engine.Backward(loss(), false);
+          EXPECT_EQ(engine.memory().gradients, 8 * kAll / own) << "stage " << stage << " of " << world;
+          engine.Backward(loss(), true);
+          ASSERT_TRUE(engine.FinishBackward()) << engine.ExactReason();
+          const int64_t read = stage >= 1 ? world : 1;
+          EXPECT_EQ(engine.memory().gradients, 4 * kAll / read) << "stage " << stage << " of " << world;
+          EXPECT_EQ(engine.memory().buffers, 0);
+          engine.Step(1e-3, 1.0, step);
+        }
+        if (stage >= 2 && world > 1) {
+          EXPECT_EQ(engine.memory().peak_gradients, (8 * kAll + 4 * kRoot) / own)
+              << "stage " << stage << " of " << world;
+        }
+      });
+    }
+  }
+}
+
 TEST(WorldSize, GradientsThatAreNotThereYetCannotBeUsed) {
   RunRanks(1, [&](int, device::Device& device, dist::Comm& comm) {
     Engine engine(device, comm, model::LlamaUnits(SmallLlama(true)), Options({}, 0));

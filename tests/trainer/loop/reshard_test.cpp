@@ -91,9 +91,8 @@ class ReshardTest : public JobTest {
       job_["checkpoint"]["path"] = "w" + std::to_string(world);
       const std::string failure = OnRanks(world, [](Session& s) -> Outcome<void> {
         if (auto restored = Restore(s); !restored) return restored;
-        observe::PhaseClock clock(std::chrono::steady_clock::now());
         for (int64_t step = 1; step <= kSteps; ++step) {
-          if (auto done = TrainStep(s, step, clock); !done) return Fails(done.error());
+          if (auto done = TrainStep(s, step); !done) return Fails(done.error());
         }
         return Save(s);
       });
