@@ -59,6 +59,16 @@ at::Tensor TracedHost::PostForward(int unit, at::Tensor y) {
   return out;
 }
 
+void TracedHost::BeginRecompute() {
+  EndBackward();
+  host_.BeginRecompute();
+}
+
+void TracedHost::EndRecompute() {
+  EndBackward();  // of the unit that ran again
+  host_.EndRecompute();
+}
+
 void TracedHost::BeginBackward(int unit) {
   EndBackward();
   backward_ = unit;

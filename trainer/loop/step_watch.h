@@ -34,7 +34,7 @@ class StepWatch final : public dist::CommObserver {
 
 // Between model and engine while a job asks for a trace: passes everything on, and shows when the forward and the
 // backward of each unit ran. The backward of a unit lasts from the gradient of its output to that of the unit before
-// it.
+// it, or to the second forward of that one where activations are recomputed.
 class TracedHost final : public engine::ParameterHost {
  public:
   // Both must outlive it. `names`: of the units, as spans are called.
@@ -44,8 +44,8 @@ class TracedHost final : public engine::ParameterHost {
   const at::Tensor& Param(int unit, int index) const override { return host_.Param(unit, index); }
   void PreForward(int unit) override;
   at::Tensor PostForward(int unit, at::Tensor y) override;
-  void BeginRecompute() override { host_.BeginRecompute(); }
-  void EndRecompute() override { host_.EndRecompute(); }
+  void BeginRecompute() override;
+  void EndRecompute() override;
   // Backward is over.
   void EndBackward();
 
