@@ -32,8 +32,8 @@ at::Tensor Model::CheckpointedBlock(int64_t layer, const at::Tensor& x) {
   for (int i = 0; i < sizes_.block_parameters; ++i) parameters.push_back(BlockParam(layer, i));
   return Recomputed(
       host_,
-      [this, layer](const at::Tensor& input, Run run) {
-        return Block(layer, input, run == Run::kFirst ? Keep::kAll : Keep::kAllButValue);
+      [this, layer](const at::Tensor& input, Pass pass) {
+        return Block(layer, input, pass == Pass::kFirst ? Keep::kAll : Keep::kAllButValue);
       },
       x, parameters);
 }

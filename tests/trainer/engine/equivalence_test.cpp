@@ -1,6 +1,6 @@
 // The engine against one process that runs the same micro-batches: losses, gradients and weights after some steps, for
-// every stage, mesh, precision, number of micro-batches and way to reduce. Bounds are on the norm of the difference
-// over the norm of the reference, parameter by parameter.
+// every stage, mesh, precision, number of micro-batches, way to reduce and activation checkpointing. Bounds are on the
+// norm of the difference over the norm of the reference, parameter by parameter.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,6 +28,7 @@ struct Case {
   int rounds = 1;  // micro-batches of each rank per step
   bool each = true;
   int64_t bucket_bytes = 25 << 20;
+  model::ActivationCheckpointing checkpointing = model::ActivationCheckpointing::kNone;
 
   int owners() const { return stage == 0 ? 1 : shard > 0 ? shard : ranks; }
   // The last rank is short of one in the last round.
@@ -42,6 +43,8 @@ std::string Name(const Case& c) {
   name += "Micro" + std::to_string(c.rounds);
   if (!c.each) name += "ReducedOnce";
   if (c.bucket_bytes < 1 << 20) name += "SmallBuckets";
+  if (c.checkpointing == model::ActivationCheckpointing::kSelective) name += "Selective";
+  if (c.checkpointing == model::ActivationCheckpointing::kFull) name += "Full";
   return name;
 }
 
@@ -140,7 +143,7 @@ Outcome Trained(const Case& c) {
                    .bucket_bytes = c.bucket_bytes,
                    .seed = kSeed,
                    .optimizer = kSgd});
-    model::Llama llama(c.model(), engine);
+    model::Llama llama(c.model(), engine, c.checkpointing);
     for (int step = 1; step <= kSteps; ++step) {
       engine.BeginStep();
       for (int round = 0; round < c.rounds; ++round) {
@@ -199,6 +202,9 @@ std::vector<Case> AllCases() {
           cases.push_back({.stage = stage, .ranks = ranks, .type = type, .rounds = rounds});
           if (stage >= 2)
             cases.push_back({.stage = stage, .ranks = ranks, .type = type, .rounds = rounds, .each = false});
+          for (const auto mode : {model::ActivationCheckpointing::kSelective, model::ActivationCheckpointing::kFull}) {
+            cases.push_back({.stage = stage, .ranks = ranks, .type = type, .rounds = rounds, .checkpointing = mode});
+          }
           // One bucket or several per parameter, and some that hold several parameters.
           if (stage == 0) {
             cases.push_back({.stage = 0, .ranks = ranks, .type = type, .rounds = rounds, .bucket_bytes = 200});
@@ -212,6 +218,12 @@ std::vector<Case> AllCases() {
             cases.push_back(
                 {.stage = stage, .ranks = ranks, .shard = shard, .type = type, .rounds = rounds, .each = each});
           }
+          cases.push_back({.stage = stage,
+                           .ranks = ranks,
+                           .shard = shard,
+                           .type = type,
+                           .rounds = rounds,
+                           .checkpointing = model::ActivationCheckpointing::kFull});
         }
       }
     }
