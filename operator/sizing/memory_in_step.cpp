@@ -95,16 +95,14 @@ double Activations(const MemoryInput& in, const TensorSums& sums) {
   return InFlight(in) * static_cast<double>(LayersHere(in)) * StoredPerLayer(in, sums);
 }
 
-// The loss of a program that makes the head's gradients in forward: the hidden states before and after the last norm,
-// their gradient, and the larger of two moments: the first chunk's logits with its part of the head's gradient, or the
-// second one's with the fp32 sum besides.
+// The loss of a program that makes the head's gradients in forward, chunk by chunk: the hidden states before and after
+// the last norm, their gradient, the logits of a chunk, and the head's gradient, which of several chunks is summed in
+// fp32: in BF16 beside the part that one chunk adds to it.
 double HeadInForwardBytes(const MemoryInput& in, const TensorSums& sums, double all, double chunk) {
   const double head =
       sums.trained_root > 0 ? static_cast<double>(in.shape.vocab) * static_cast<double>(in.shape.hidden) : 0;
-  const double first = chunk * in.engine.logit_bytes + in.recipe.compute * head;
-  const double second =
-      chunk < all ? std::min(chunk, all - chunk) * in.engine.logit_bytes + (in.recipe.compute + 4) * head : 0;
-  return 3 * HiddenBytes(in) + std::max(first, second) / TensorParallel(in);
+  const double sum = chunk < all && in.recipe.compute < 4 ? 4 : 0;
+  return 3 * HiddenBytes(in) + (chunk * in.engine.logit_bytes + (in.recipe.compute + sum) * head) / TensorParallel(in);
 }
 
 double Logits(const MemoryInput& in, const TensorSums& sums) {

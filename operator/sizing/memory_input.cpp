@@ -48,10 +48,11 @@ EngineTraits TrainerTraits(api::Precision precision, Machine machine) {
   engine.head_in_forward = true;
   engine.keeps_products = true;
   engine.row_statistics = true;
-  // Log-softmax 4 and gradient 4 in fp32, and in BF16 the gradient once more for the matrix products.
-  engine.logit_bytes = precision == api::Precision::kFp32 ? 8 : 10;
-  // Measured on a CPU: two bytes more; most likely its BF16 product copies the transposed gradient to pack it.
-  if (machine == Machine::kCpu && precision != api::Precision::kFp32) engine.logit_bytes = 12;
+  // Logits and log-softmax in fp32, one of which becomes the gradient. On a CPU all three are one tensor; in BF16 it
+  // stands beside what the product gave or what the next one takes, and, measured, two bytes more: most likely the BF16
+  // product copies the transposed gradient to pack it.
+  engine.logit_bytes = 8;
+  if (machine == Machine::kCpu && precision == api::Precision::kFp32) engine.logit_bytes = 4;
   return engine;
 }
 

@@ -76,11 +76,12 @@ at::Tensor CrossEntropySum(at::Tensor& logits, const at::Tensor& targets, const 
     return each.sum();
   }
   const at::Tensor target = targets.unsqueeze(1);
-  const at::Tensor log_p = at::log_softmax(logits, 1);
+  at::Tensor log_p = at::log_softmax(logits, 1);
+  logits.reset();  // two of this size are enough
   at::Tensor nll = log_p.gather(1, target).to(at::kDouble).neg_();
   if (weights.defined()) nll.mul_(weights.unsqueeze(1));
   if (gradient) {
-    logits = at::exp(log_p);
+    logits = log_p.exp_();
     logits.scatter_add_(1, target, at::full({1, 1}, -1.0, logits.options()).expand_as(target));
     if (weights.defined()) logits.mul_(weights.unsqueeze(1));
   }
