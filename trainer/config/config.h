@@ -120,7 +120,20 @@ struct Training {
   int threads = 0;  // of arithmetic in each rank; 0: chosen by the trainer
 };
 
-enum class Strategy { kDdp = 0, kZero1 = 1, kZero2 = 2, kFsdp = 3 };  // the value is the engine's stage
+enum class Strategy { kDdp = 0, kZero1 = 1, kZero2 = 2, kFsdp = 3, kHsdp = 4 };
+
+// When stages 2 and 3 reduce gradients.
+enum class GradientReduction { kEachMicroBatch, kLastMicroBatch };
+
+struct Parallelism {
+  Strategy strategy = Strategy::kDdp;
+  // Of HSDP: ranks that shard among themselves; replicas of such groups follow each other in rank order. 0: the ranks
+  // of one node.
+  int shard_size = 0;
+  GradientReduction gradient_reduction = GradientReduction::kEachMicroBatch;
+
+  int stage() const { return strategy == Strategy::kHsdp ? 3 : static_cast<int>(strategy); }  // of the engine
+};
 
 enum class Resume { kLatest, kNever, kStep };
 
@@ -142,7 +155,7 @@ struct Job {
   Model model;
   Data data;
   Training training;
-  Strategy strategy = Strategy::kDdp;
+  Parallelism parallelism;
   std::optional<Checkpoint> checkpoint;  // absent: no checkpoints
   Observe observe;
 };
@@ -161,6 +174,7 @@ struct RankEnv {
   int rank = 0;
   int world = 1;
   int local_rank = 0;
+  int local_world = 1;  // ranks of this node
   int node_rank = 0;
   std::string master_addr;
   int master_port = 0;
@@ -184,8 +198,11 @@ using GetEnv = std::function<const char*(const char*)>;
 // MASTER_ADDR are required. Error: kInvalidArgument.
 Result<RankEnv> ReadEnv(const GetEnv& get);
 
-// What only job and environment together can tell: more ranks than sequences in a global batch, a job of another UID.
-// Error: kInvalidArgument.
+// What only job and environment together can tell: more ranks than sequences in a global batch, ranks that do not
+// divide into shard groups, a job of another UID. Error: kInvalidArgument.
 Status CheckTogether(const Job& job, const RankEnv& env);
+
+// Ranks of one shard group: 1 with DDP, all with ZeRO and FSDP, with HSDP as the job says or those of one node.
+int ShardSize(const Parallelism& parallelism, const RankEnv& env);
 
 }  // namespace trainyard::config

@@ -64,6 +64,7 @@ Result<RankEnv> ReadEnv(const GetEnv& get) {
   env.world = static_cast<int>(r.Int(contract::kEnvWorldSize, 1, kMany, {}));
   env.rank = static_cast<int>(r.Int(contract::kEnvRank, 0, kMany, {}));
   env.local_rank = static_cast<int>(r.Int(contract::kEnvLocalRank, 0, kMany, 0));
+  env.local_world = static_cast<int>(r.Int(contract::kEnvNprocPerNode, 1, kMany, 1));
   env.node_rank = static_cast<int>(r.Int(contract::kEnvNodeRank, 0, kMany, 0));
   env.master_addr = r.Text(contract::kEnvMasterAddr, "");
   env.master_port = static_cast<int>(r.Int(contract::kEnvMasterPort, 1, 65535, contract::kDefaultMasterPort));

@@ -201,6 +201,25 @@ Training ReadTraining(JsonReader r) {
   return t;
 }
 
+Parallelism ReadParallelism(JsonReader r) {
+  Parallelism p;
+  p.strategy = r.Enum<Strategy>("strategy", {{"DDP", Strategy::kDdp},
+                                             {"ZeRO1", Strategy::kZero1},
+                                             {"ZeRO2", Strategy::kZero2},
+                                             {"FSDP", Strategy::kFsdp},
+                                             {"HSDP", Strategy::kHsdp}});
+  p.shard_size = static_cast<int>(r.Int("shardSize", 0, std::numeric_limits<int32_t>::max(), 0));
+  if (p.shard_size > 0 && p.strategy != Strategy::kHsdp) {
+    r.Add("shardSize", "is for strategy HSDP only; remove it");
+  }
+  p.gradient_reduction = r.Enum<GradientReduction>(
+      "gradientReduction",
+      {{"EachMicroBatch", GradientReduction::kEachMicroBatch}, {"LastMicroBatch", GradientReduction::kLastMicroBatch}},
+      GradientReduction::kEachMicroBatch);
+  r.Finish();
+  return p;
+}
+
 std::optional<Checkpoint> ReadCheckpoint(JsonReader r) {
   if (!r.present()) {
     return std::nullopt;
@@ -313,11 +332,7 @@ Result<Job> Parse(const std::string& text) {
   job.model = ReadModel(r.Object("model"));
   job.data = ReadData(r.Object("data"), problems);
   job.training = ReadTraining(r.Object("training"));
-  JsonReader parallelism = r.Object("parallelism");
-  job.strategy = parallelism.Enum<Strategy>(
-      "strategy",
-      {{"DDP", Strategy::kDdp}, {"ZeRO1", Strategy::kZero1}, {"ZeRO2", Strategy::kZero2}, {"FSDP", Strategy::kFsdp}});
-  parallelism.Finish();
+  job.parallelism = ReadParallelism(r.Object("parallelism"));
   job.checkpoint = ReadCheckpoint(r.Object("checkpoint", true));
   job.observe = ReadObserve(r.Object("observe", true));
   r.Finish();
@@ -350,11 +365,28 @@ Status CheckTogether(const Job& job, const RankEnv& env) {
                     contract::kEnvWorldSize + " " + std::to_string(env.world) +
                     ", so some ranks would never train; use fewer ranks");
   }
+  if (const int shard = ShardSize(job.parallelism, env); env.world % shard != 0) {
+    return Fail(ErrorCode::kInvalidArgument,
+                "parallelism.shardSize: groups of " + std::to_string(shard) +
+                    (job.parallelism.shard_size > 0 ? "" : " ranks, as many as a node has,") + " do not divide " +
+                    contract::kEnvWorldSize + " " + std::to_string(env.world) + "; give a divisor of it");
+  }
   if (!env.uid.empty() && env.uid != job.identity.uid) {
     return Fail(ErrorCode::kInvalidArgument, std::string(contract::kEnvJobUid) + ": " + env.uid + " is not job.uid " +
                                                  job.identity.uid + "; the pod belongs to another job");
   }
   return {};
+}
+
+int ShardSize(const Parallelism& parallelism, const RankEnv& env) {
+  switch (parallelism.strategy) {
+    case Strategy::kDdp:
+      return 1;
+    case Strategy::kHsdp:
+      return parallelism.shard_size > 0 ? parallelism.shard_size : env.local_world;
+    default:
+      return env.world;
+  }
 }
 
 }  // namespace trainyard::config

@@ -15,6 +15,7 @@
 #include "trainer/data/dataset.h"
 #include "trainer/device/device.h"
 #include "trainer/dist/comm.h"
+#include "trainer/dist/mesh.h"
 #include "trainer/engine/engine.h"
 #include "trainer/loop/failure.h"
 #include "trainer/loop/report.h"
@@ -48,6 +49,7 @@ struct Session {
   std::shared_ptr<StepWatch> watch;
   std::unique_ptr<device::Device> device;
   std::unique_ptr<dist::Comm> world;
+  std::unique_ptr<dist::Mesh> mesh;  // over `world`
   std::unique_ptr<engine::Engine> engine;
   std::unique_ptr<TracedHost> traced;  // only with job.training.profile
   std::unique_ptr<model::Model> model;

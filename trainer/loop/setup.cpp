@@ -178,7 +178,9 @@ Outcome<void> Connect(Session& s) {
 void BuildModel(Session& s) {
   const model::Config config = ModelConfig(s.job.model);
   engine::EngineOptions options;
-  options.stage = static_cast<int>(s.job.strategy);
+  const config::Parallelism& parallelism = s.job.parallelism;
+  options.stage = parallelism.stage();
+  options.reduce_each_micro_batch = parallelism.gradient_reduction == config::GradientReduction::kEachMicroBatch;
   options.compute_dtype = s.job.training.precision == config::Precision::kBf16 ? at::kBFloat16 : at::kFloat;
   options.seed = s.job.training.seed;
   options.optimizer = OptimizerOf(s.job.training.optimizer);
@@ -186,7 +188,8 @@ void BuildModel(Session& s) {
     options.exact_micro_batches =
         data::MicroBatchCount(s.job.training.global_batch_size, s.job.training.micro_batch_size);
   }
-  s.engine = std::make_unique<engine::Engine>(*s.device, *s.world, model::Units(config), options);
+  s.mesh = std::make_unique<dist::Mesh>(*s.world, config::ShardSize(parallelism, s.env));
+  s.engine = std::make_unique<engine::Engine>(*s.device, *s.mesh, model::Units(config), options);
   engine::ParameterHost* host = s.engine.get();
   if (s.job.training.profile) {
     std::vector<std::string> names;
@@ -196,8 +199,8 @@ void BuildModel(Session& s) {
   }
   s.model = model::Make(config, *host, Checkpointing(s.job.training.activation_checkpointing));
   observe::Info(c10::str(s.env.world, " ranks with ", s.threads, " threads each, ", s.engine->parameter_count(),
-                         " parameters, stage ", options.stage, ", ", s.train->samples(), " training sequences of ",
-                         s.job.training.sequence_length, " tokens"));
+                         " parameters, stage ", options.stage, " in groups of ", s.mesh->shard().size(), ", ",
+                         s.train->samples(), " training sequences of ", s.job.training.sequence_length, " tokens"));
 }
 
 }  // namespace trainyard::loop

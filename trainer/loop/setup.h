@@ -12,7 +12,8 @@ namespace trainyard::loop {
 Outcome<std::unique_ptr<Session>> Prepare(const config::RankEnv& env, const config::GetEnv& get);
 // Connects the ranks: session.world.
 Outcome<void> Connect(Session& session);
-// Builds engine and model with their initial weights over session.world.
+// Groups the ranks of session.world as the job's parallelism says, and builds engine and model with their initial
+// weights over them. Collective.
 void BuildModel(Session& session);
 
 }  // namespace trainyard::loop

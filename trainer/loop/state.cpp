@@ -11,7 +11,17 @@ namespace {
 
 constexpr int kStateVersion = 1;
 
-std::string DtypeOf(const at::Tensor& tensor) { return tensor.scalar_type() == at::kDouble ? "F64" : "F32"; }
+// Frozen parameters are kept in the type that computes.
+std::string DtypeOf(const at::Tensor& tensor) {
+  switch (tensor.scalar_type()) {
+    case at::kDouble:
+      return "F64";
+    case at::kBFloat16:
+      return "BF16";
+    default:
+      return "F32";
+  }
+}
 
 std::optional<double> OptionalNumber(const nlohmann::json& json, const char* key) {
   const auto it = json.find(key);
@@ -51,7 +61,7 @@ StateSlices SlicesOf(engine::Engine& engine) {
       slices.device.push_back(live);
     };
     add(slices.model, shard.name, shard.master);
-    for (size_t i = 0; i < states.size(); ++i) {
+    for (size_t i = 0; i < shard.state.size(); ++i) {
       add(slices.optim, "state." + shard.name + "." + states[i], shard.state[i]);
     }
   }

@@ -111,7 +111,9 @@ TEST(ParseJob, ReadsEverything) {
   EXPECT_EQ(job->training.evaluation_every_steps, 50);
   EXPECT_EQ(job->training.evaluation_batches, 4);
   EXPECT_EQ(job->training.seed, 1234U);
-  EXPECT_EQ(job->strategy, Strategy::kFsdp);
+  EXPECT_EQ(job->parallelism.strategy, Strategy::kFsdp);
+  EXPECT_EQ(job->parallelism.stage(), 3);
+  EXPECT_EQ(job->parallelism.gradient_reduction, GradientReduction::kEachMicroBatch);
   ASSERT_TRUE(job->checkpoint.has_value());
   EXPECT_EQ(job->checkpoint->directory.Resolve("/v"), "/v/checkpoints/tiny");
   EXPECT_EQ(job->checkpoint->every_steps, 100);
@@ -238,7 +240,7 @@ TEST(ParseJob, NamesValuesOutOfRange) {
   EXPECT_THAT(ErrorWith("/training/optimizer/betas", {0.9}), HasSubstr("optimizer.betas"));
   EXPECT_THAT(ErrorWith("/training/optimizer/betas", json::array()), HasSubstr("optimizer.betas"));
   EXPECT_THAT(ErrorWith("/training/device", "Auto"), HasSubstr("\"Auto\" is unknown; use one of CPU, CUDA"));
-  EXPECT_THAT(ErrorWith("/parallelism/strategy", "HSDP"), HasSubstr("use one of DDP, ZeRO1, ZeRO2, FSDP"));
+  EXPECT_THAT(ErrorWith("/parallelism/strategy", "ZeRO4"), HasSubstr("use one of DDP, ZeRO1, ZeRO2, FSDP, HSDP"));
   EXPECT_THAT(ErrorWith("/model/family", "BERT"),
               HasSubstr("model.family: \"BERT\" is unknown; use one of Llama, GPT2"));
   EXPECT_THAT(ErrorWith("/training/activationCheckpointing", "Auto"), HasSubstr("use one of None, Selective, Full"));
@@ -336,6 +338,22 @@ TEST(ParseJob, ReadsWhatIsWatched) {
   EXPECT_THAT(ErrorWith("/observe", {{"peakFlops", -1}}), HasSubstr("observe.peakFlops: -1 is out of range"));
 }
 
+TEST(ParseJob, ReadsHowRanksShareTheModel) {
+  json job = Valid();
+  job["parallelism"] = {{"strategy", "HSDP"}, {"shardSize", 4}, {"gradientReduction", "LastMicroBatch"}};
+  const Parallelism p = Parse(job.dump()).value().parallelism;
+  EXPECT_EQ(p.strategy, Strategy::kHsdp);
+  EXPECT_EQ(p.stage(), 3);
+  EXPECT_EQ(p.shard_size, 4);
+  EXPECT_EQ(p.gradient_reduction, GradientReduction::kLastMicroBatch);
+  job["parallelism"] = {{"strategy", "HSDP"}};
+  EXPECT_EQ(Parse(job.dump()).value().parallelism.shard_size, 0);
+  EXPECT_THAT(ErrorWith("/parallelism/shardSize", 2), HasSubstr("parallelism.shardSize: is for strategy HSDP only"));
+  EXPECT_THAT(ErrorWith("/parallelism/shardSize", -1), HasSubstr("parallelism.shardSize: -1 is out of range"));
+  EXPECT_THAT(ErrorWith("/parallelism/gradientReduction", "Never"),
+              HasSubstr("use one of EachMicroBatch, LastMicroBatch"));
+}
+
 TEST(ParseJob, ReportsAllProblemsInOneLine) {
   json document = Valid();
   document["training"]["steps"] = 0;
@@ -380,6 +398,27 @@ TEST(CheckTogether, MoreRanksThanSequencesAreRefused) {
   env.world = 1;
   env.uid = "u-2";
   EXPECT_THAT(CheckTogether(job, env).error().message, HasSubstr("TRAINYARD_JOB_UID: u-2 is not job.uid u-1"));
+}
+
+TEST(CheckTogether, ShardGroupsHaveToDivideTheRanks) {
+  json text = Valid();
+  const auto sizes = [&](const char* strategy, int shard_size, int world, int local) {
+    text["parallelism"] = {{"strategy", strategy}};
+    if (shard_size > 0) text["parallelism"]["shardSize"] = shard_size;
+    const Job job = Parse(text.dump()).value();
+    RankEnv env;
+    env.world = world;
+    env.local_world = local;
+    if (const Status fit = CheckTogether(job, env); !fit) return fit.error().message;
+    return std::to_string(ShardSize(job.parallelism, env));
+  };
+  EXPECT_EQ(sizes("DDP", 0, 6, 2), "1");
+  EXPECT_EQ(sizes("ZeRO1", 0, 6, 2), "6");
+  EXPECT_EQ(sizes("FSDP", 0, 6, 2), "6");
+  EXPECT_EQ(sizes("HSDP", 0, 6, 2), "2");
+  EXPECT_EQ(sizes("HSDP", 3, 6, 2), "3");
+  EXPECT_THAT(sizes("HSDP", 4, 6, 2), HasSubstr("parallelism.shardSize: groups of 4 do not divide WORLD_SIZE 6"));
+  EXPECT_THAT(sizes("HSDP", 0, 6, 4), HasSubstr("groups of 4 ranks, as many as a node has, do not divide"));
 }
 
 }  // namespace
