@@ -51,6 +51,7 @@ Layout MakeLayout(device::Device& device, dist::Mesh& mesh, const EngineOptions&
   layout.master = options.compute_dtype == at::kDouble ? at::kDouble : at::kFloat;
   layout.frees = options.stage == 3 && layout.owners > 1;
   layout.aliased = layout.compute == layout.master && !layout.frees;
+  layout.poison = options.poison_freed;
   layout.states = static_cast<int64_t>(optim::StateNames(options.optimizer).size());
   return layout;
 }

@@ -52,10 +52,11 @@ namespace trainyard::engine {
 struct EngineOptions {
   int stage = 0;                              // 0..3
   at::ScalarType compute_dtype = at::kFloat;  // kFloat, kBFloat16 (fp32 master), or kDouble (everything double)
-  int max_inflight_reduces = 2;               // reduce buffers alive at once, at least 1 (stages 1-3)
+  int max_inflight_reduces = 2;               // reduce inputs alive at once, at least 1 (stages 2 and 3)
   bool reduce_each_micro_batch = true;        // stages 2 and 3: false keeps whole gradients until the last one
   int64_t bucket_bytes = 25 << 20;            // stage 0: the largest reduction; small parameters share one
   bool prefetch = true;                       // gather the next unit while this one computes
+  bool poison_freed = false;                  // for tests: freed weights and used-up buffers are NaN, not gone
   uint64_t seed = 0;                          // of the initial weights
   optim::Options optimizer;                   // AdamW with its defaults
   // Above 0: exact sums, of the gradients of so many micro-batches of a step at most, those of all ranks counted and

@@ -34,6 +34,7 @@ struct Layout {
   at::ScalarType master = at::kFloat;
   bool frees = false;    // full tensors are freed after use
   bool aliased = false;  // master weights are rows of the full tensors
+  bool poison = false;   // what is freed is made NaN first, and full tensors then stay, so that a late read shows
   int64_t states = 0;    // tensors that the optimizer keeps of each trained parameter
 
   int ranks() const { return owners * replicas; }
@@ -45,5 +46,8 @@ struct Layout {
     return {own.lo + part.lo, own.lo + part.hi};
   }
 };
+
+// Overwrites floating-point contents that nobody may read any more, where the layout asks for it.
+void Poison(const Layout& layout, const at::Tensor& t);
 
 }  // namespace trainyard::engine

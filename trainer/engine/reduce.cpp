@@ -65,12 +65,14 @@ bool Reducer::Settle() {
 at::Tensor Reducer::NewSums(int64_t count, int64_t MemoryReport::* term) {
   at::Tensor t = layout_.device->Empty({count}, SumType());
   layout_.memory->Book(term, static_cast<int64_t>(t.nbytes()));
+  Poison(layout_, t);
   return t;
 }
 
 void Reducer::Release(at::Tensor& t, int64_t MemoryReport::* term) {
   if (!t.defined()) return;
   layout_.memory->Book(term, -static_cast<int64_t>(t.nbytes()));
+  Poison(layout_, t);
   t.reset();
 }
 

@@ -85,7 +85,7 @@ class Reducer {
 };
 
 struct ReduceOptions {
-  int max_inflight = 2;          // several owners: reduce buffers alive at once
+  int max_inflight = 2;          // several owners: reduce inputs that live for one reduction, alive at once
   bool each_micro_batch = true;  // several owners: reduce after each micro-batch and not only after the last
   int64_t bucket_bytes = 0;      // one owner: no reduction is larger
   GradientSums* exact = nullptr;

@@ -65,7 +65,9 @@ class ShardedReducer final : public Reducer {
   std::vector<dist::WorkPtr> replicated_;  // sums over the replicas under way, in place
 };
 
+// The input that is being packed counts as well as those under way.
 void ShardedReducer::AllocateLocal(Unit& unit, UnitState& state) {
+  while (each_ && inflight_.size() + 1 > max_inflight_ && !inflight_.empty()) FinishOldest();
   state.local = NewSums(layout_.owners * unit.trained(), LocalTerm());
   std::fill(state.filled.begin(), state.filled.end(), false);
   for (const Parameter& p : unit.params()) {  // the padding travels too and must not hold garbage

@@ -1,5 +1,7 @@
 #include "trainer/engine/unit.h"
 
+#include <limits>
+
 #include <ATen/Parallel.h>
 
 #include "trainer/device/device.h"
@@ -20,6 +22,11 @@ void InitRows(const ParamSpec& spec, uint64_t seed, const RowRange& rows, const 
 }
 
 }  // namespace
+
+void Poison(const Layout& layout, const at::Tensor& t) {
+  // variable_data(): a saved tensor that is read too late must see this, and not a wrong version.
+  if (layout.poison && t.is_floating_point()) t.variable_data().fill_(std::numeric_limits<double>::quiet_NaN());
+}
 
 Unit::Unit(const Layout& layout, UnitSpec spec, uint64_t seed)
     : layout_(layout), spec_(std::move(spec)), gather_label_("gather " + spec_.name) {
@@ -97,7 +104,7 @@ void Unit::Allocate(Parameter& p, const at::Tensor& states) {
     p.full = layout_.device->Empty(p.spec.shape, layout_.compute);
     p.master = RowsOfFull(p) ? Rows(p.full.variable_data(), p.own) : own_of_flat();
     full_bytes_ += Bytes(p.full);
-    if (layout_.frees) layout_.device->ResizeStorage(p.full, 0);
+    if (layout_.frees) Free(p.full);
   }
   if (p.spec.frozen) return;
   for (int64_t s = 0; s < layout_.states; ++s) p.state.push_back(own_rows(states[s], p.offset));
@@ -163,6 +170,8 @@ void Unit::WaitUnshard() {
   gather_->Wait();
   gather_.reset();
   CopyOut();
+  if (!gather_in_.is_same(master_flat_)) Poison(layout_, gather_in_);
+  Poison(layout_, gather_out_);
   gather_in_.reset();
   gather_out_.reset();
   layout_.memory->Book(&MemoryReport::buffers, -gather_bytes_);
@@ -189,11 +198,16 @@ void Unit::CopyOut() {
   frozen_stale_ = false;
 }
 
+void Unit::Free(const at::Tensor& full) const {
+  Poison(layout_, full);
+  if (!layout_.poison) layout_.device->ResizeStorage(full, 0);
+}
+
 void Unit::Reshard() {
   if (!layout_.frees) return;
   WaitUnshard();
   if (state_ != State::kFull) return;
-  for (Parameter& p : params_) layout_.device->ResizeStorage(p.full, 0);
+  for (Parameter& p : params_) Free(p.full);
   layout_.memory->Book(&MemoryReport::params, -full_bytes_);
   state_ = State::kSharded;
 }

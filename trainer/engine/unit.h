@@ -70,6 +70,7 @@ class Unit {
   const at::Tensor& FlatOf(const Parameter& p) const;
   at::Tensor PackMaster(int64_t count);
   void CopyOut();
+  void Free(const at::Tensor& full) const;
 
   const Layout& layout_;
   const UnitSpec spec_;

@@ -141,6 +141,7 @@ Outcome Trained(const Case& c) {
                    .compute_dtype = c.type,
                    .reduce_each_micro_batch = c.each,
                    .bucket_bytes = c.bucket_bytes,
+                   .poison_freed = c.rounds > 1,
                    .seed = kSeed,
                    .optimizer = kSgd});
     model::Llama llama(c.model(), engine, c.checkpointing);
