@@ -50,7 +50,8 @@ Layout MakeLayout(device::Device& device, dist::Mesh& mesh, const EngineOptions&
   layout.compute = options.compute_dtype;
   layout.master = options.compute_dtype == at::kDouble ? at::kDouble : at::kFloat;
   layout.frees = options.stage == 3 && layout.owners > 1;
-  layout.aliased = layout.compute == layout.master && !layout.frees;
+  layout.offload = options.offload;
+  layout.aliased = layout.compute == layout.master && !layout.frees && !layout.offload;
   layout.poison = options.poison_freed;
   layout.states = static_cast<int64_t>(optim::StateNames(options.optimizer).size());
   return layout;
@@ -288,8 +289,9 @@ void Engine::Step(double lr, double grad_scale, int64_t step) {
     for (size_t i = 0; i < params.size(); ++i) {
       Parameter& p = params[i];
       if (p.own.size() == 0 || p.spec.frozen) continue;
-      optim::Update(p.spec.decay ? options : no_decay, p.master,
-                    s.reducer->Owned(static_cast<int>(u), static_cast<int>(i)), p.state, lr, grad_scale, step);
+      // Where the masters are: with offload a copy to the host.
+      const at::Tensor grad = s.reducer->Owned(static_cast<int>(u), static_cast<int>(i)).to(p.master.device());
+      optim::Update(p.spec.decay ? options : no_decay, p.master, grad, p.state, lr, grad_scale, step);
     }
   }
 }

@@ -12,7 +12,9 @@
 //
 // With reduce_each_micro_batch off, stages 2 and 3 keep gradients as stage 1 does: one reduction per step for 4 bytes
 // per parameter. In float (and double) the master weights of stages 0-2 are rows of the full tensors. A frozen
-// parameter has weights in the compute type and nothing else. At world size 1 nothing is gathered, copied out or
+// parameter has weights in the compute type and nothing else. With offload the device has weights and gradients only:
+// gathering, or the first use after an update where full tensors stay, copies masters to the device, and an update
+// copies gradients to the host. At world size 1 nothing is gathered, copied out or
 // reduced. Sums over ranks are in rank order: same bits on every rank and run.
 //
 // A step:  BeginStep(); for each micro-batch { loss = model.LossSum(..); Backward(loss, last); } FinishBackward();
@@ -56,6 +58,7 @@ struct EngineOptions {
   bool reduce_each_micro_batch = true;        // stages 2 and 3: false keeps whole gradients until the last one
   int64_t bucket_bytes = 25 << 20;            // stage 0: the largest reduction; small parameters share one
   bool prefetch = true;                       // gather the next unit while this one computes
+  bool offload = false;                       // master weights and optimizer state in host memory, updated there
   bool poison_freed = false;                  // for tests: freed weights and used-up buffers are NaN, not gone
   uint64_t seed = 0;                          // of the initial weights
   optim::Options optimizer;                   // AdamW with its defaults

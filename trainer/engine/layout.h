@@ -34,6 +34,7 @@ struct Layout {
   at::ScalarType master = at::kFloat;
   bool frees = false;    // full tensors are freed after use
   bool aliased = false;  // master weights are rows of the full tensors
+  bool offload = false;  // master weights and optimizer state are in host memory, and the update runs there
   bool poison = false;   // what is freed is made NaN first, and full tensors then stay, so that a late read shows
   int64_t states = 0;    // tensors that the optimizer keeps of each trained parameter
 

@@ -1,4 +1,5 @@
-// Bytes that one rank's engine really holds, term by term. Thread-safety: plain values.
+// Bytes that one rank's engine really holds, term by term, on the device and, with offload, in host memory.
+// Thread-safety: plain values.
 #pragma once
 
 #include <algorithm>
@@ -12,13 +13,17 @@ struct MemoryReport {
   int64_t master = 0;     // master weights that are not the full tensors themselves
   int64_t optimizer = 0;  // what the optimizer keeps: moments, momentum
   int64_t buffers = 0;    // gather and reduce buffers alive now
+  // In host memory, with offload: master weights, what the optimizer keeps.
+  int64_t host_master = 0;
+  int64_t host_optimizer = 0;
   // Highest values seen since construction.
   int64_t peak_params = 0;
   int64_t peak_gradients = 0;
   int64_t peak_buffers = 0;
   int64_t peak_total = 0;
 
-  int64_t total() const { return params + gradients + master + optimizer + buffers; }
+  int64_t host() const { return host_master + host_optimizer; }
+  int64_t total() const { return params + gradients + master + optimizer + buffers; }  // on the device
 
   // Books `bytes` (negative: released) on one of the terms above and moves the peaks.
   void Book(int64_t MemoryReport::* term, int64_t bytes) {

@@ -33,9 +33,8 @@ Unit::Unit(const Layout& layout, UnitSpec spec, uint64_t seed)
   PlaceSegments();
   at::NoGradGuard no_grad;
   AllocateFlat();
-  at::Tensor states = layout_.device->Empty({layout_.states, trained_}, layout_.master);
-  states.zero_();
-  layout_.memory->Book(&MemoryReport::optimizer, Bytes(states));
+  const at::Tensor states =
+      NewState({layout_.states, trained_}, &MemoryReport::optimizer, &MemoryReport::host_optimizer);
   for (Parameter& p : params_) {
     Allocate(p, states);
     Initialise(p, seed);
@@ -71,20 +70,28 @@ bool Unit::RowsOfFull(const Parameter& p) const {
   return layout_.aliased ? layout_.owners > 1 : p.spec.frozen && !layout_.frees;
 }
 
+// Masters and frozen weights share one flat buffer where both are of one type and on the device.
+bool Unit::Together() const { return layout_.compute == layout_.master && !layout_.offload; }
+
 const at::Tensor& Unit::FlatOf(const Parameter& p) const {
-  return p.spec.frozen && layout_.compute != layout_.master ? frozen_flat_ : master_flat_;
+  return p.spec.frozen && !Together() ? frozen_flat_ : master_flat_;
+}
+
+// Zeros of the master type that an update reads and writes.
+at::Tensor Unit::NewState(at::IntArrayRef shape, int64_t MemoryReport::* device, int64_t MemoryReport::* host) const {
+  at::Tensor t = layout_.offload ? layout_.device->PinnedEmpty(shape, layout_.master)
+                                 : layout_.device->Empty(shape, layout_.master);
+  layout_.memory->Book(layout_.offload ? host : device, Bytes(t));
+  return t.zero_();
 }
 
 void Unit::AllocateFlat() {
   if (layout_.aliased && layout_.owners > 1) return;
-  const bool apart = layout_.compute != layout_.master;
-  const auto flat = [&](int64_t count, at::ScalarType type) {
-    at::Tensor t = layout_.device->Empty({count}, type).zero_();
-    layout_.memory->Book(layout_.aliased ? &MemoryReport::params : &MemoryReport::master, Bytes(t));
-    return t;
-  };
-  master_flat_ = flat(apart ? trained_ : segment_, layout_.master);
-  if (apart && layout_.frees && has_frozen()) frozen_flat_ = flat(segment_ - trained_, layout_.compute);
+  master_flat_ = NewState({Together() ? segment_ : trained_},
+                          layout_.aliased ? &MemoryReport::params : &MemoryReport::master, &MemoryReport::host_master);
+  if (Together() || !layout_.frees || !has_frozen()) return;
+  frozen_flat_ = layout_.device->Empty({segment_ - trained_}, layout_.compute).zero_();
+  layout_.memory->Book(&MemoryReport::master, Bytes(frozen_flat_));
 }
 
 void Unit::Allocate(Parameter& p, const at::Tensor& states) {
@@ -135,7 +142,7 @@ at::Tensor Unit::Piece(const at::Tensor& segments, const Parameter& p, int o) co
 
 // The first `count` elements of this rank's segment in the compute type.
 at::Tensor Unit::PackMaster(int64_t count) {
-  if (master_flat_.defined() && layout_.compute == layout_.master) return master_flat_;
+  if (master_flat_.defined() && Together()) return master_flat_;
   at::Tensor packed = layout_.device->Empty({count}, layout_.compute);
   if (master_flat_.defined()) packed.narrow(0, 0, trained_).copy_(master_flat_);
   if (frozen_flat_.defined()) packed.narrow(0, trained_, segment_ - trained_).copy_(frozen_flat_);

@@ -67,7 +67,9 @@ class Unit {
   void Allocate(Parameter& p, const at::Tensor& states);
   void Initialise(const Parameter& p, uint64_t seed) const;
   bool RowsOfFull(const Parameter& p) const;
+  bool Together() const;
   const at::Tensor& FlatOf(const Parameter& p) const;
+  at::Tensor NewState(at::IntArrayRef shape, int64_t MemoryReport::* device, int64_t MemoryReport::* host) const;
   at::Tensor PackMaster(int64_t count);
   void CopyOut();
   void Free(const at::Tensor& full) const;
@@ -80,8 +82,7 @@ class Unit {
   int64_t full_bytes_ = 0;
   State state_ = State::kSharded;
   bool frozen_stale_ = false;  // full tensors of frozen parameters stay and are to be gathered once
-  // Own rows, where they are not rows of the full tensors. In the master type; when that is not the compute type the
-  // frozen ones are apart.
+  // Own rows, where they are not rows of the full tensors; see Together.
   at::Tensor master_flat_, frozen_flat_;
   at::Tensor gather_in_, gather_out_;
   int64_t gather_bytes_ = 0;

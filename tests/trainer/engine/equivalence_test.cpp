@@ -29,6 +29,7 @@ struct Case {
   bool each = true;
   int64_t bucket_bytes = 25 << 20;
   model::ActivationCheckpointing checkpointing = model::ActivationCheckpointing::kNone;
+  bool offload = false;
 
   int owners() const { return stage == 0 ? 1 : shard > 0 ? shard : ranks; }
   // The last rank is short of one in the last round.
@@ -45,6 +46,7 @@ std::string Name(const Case& c) {
   if (c.bucket_bytes < 1 << 20) name += "SmallBuckets";
   if (c.checkpointing == model::ActivationCheckpointing::kSelective) name += "Selective";
   if (c.checkpointing == model::ActivationCheckpointing::kFull) name += "Full";
+  if (c.offload) name += "Offload";
   return name;
 }
 
@@ -141,6 +143,7 @@ Outcome Trained(const Case& c) {
                    .compute_dtype = c.type,
                    .reduce_each_micro_batch = c.each,
                    .bucket_bytes = c.bucket_bytes,
+                   .offload = c.offload,
                    .poison_freed = c.rounds > 1,
                    .seed = kSeed,
                    .optimizer = kSgd});
@@ -205,6 +208,9 @@ std::vector<Case> AllCases() {
             cases.push_back({.stage = stage, .ranks = ranks, .type = type, .rounds = rounds, .each = false});
           for (const auto mode : {model::ActivationCheckpointing::kSelective, model::ActivationCheckpointing::kFull}) {
             cases.push_back({.stage = stage, .ranks = ranks, .type = type, .rounds = rounds, .checkpointing = mode});
+          }
+          if (ranks != 3) {
+            cases.push_back({.stage = stage, .ranks = ranks, .type = type, .rounds = rounds, .offload = true});
           }
           // One bucket or several per parameter, and some that hold several parameters.
           if (stage == 0) {
