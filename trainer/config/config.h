@@ -100,6 +100,7 @@ enum class ActivationCheckpointing { kNone, kSelective, kFull };
 
 // What is the same, bit by bit, between runs of the same job: docs/determinism.md.
 enum class Determinism { kNone, kLayout, kWorldSize };
+enum class NonFinite { kStop, kSkipStep };  // what to do when a loss or a gradient norm is not finite
 
 struct Training {
   DeviceType device = DeviceType::kCpu;
@@ -111,7 +112,8 @@ struct Training {
   ActivationCheckpointing activation_checkpointing = ActivationCheckpointing::kNone;
   Optimizer optimizer;
   Schedule schedule;
-  double gradient_clip_norm = 0;       // 0: no clipping
+  double gradient_clip_norm = 0;  // 0: no clipping
+  NonFinite on_non_finite_loss = NonFinite::kStop;
   int64_t evaluation_every_steps = 0;  // 0: none
   int64_t evaluation_batches = 0;
   std::optional<Profile> profile;
@@ -186,6 +188,7 @@ struct RankEnv {
   std::string volume_root;
   std::string run_dir;
   std::string termination_log;
+  int64_t collective_timeout_seconds = 300;
 
   // "<uid>/<attempt>/<round>": the prefix of rendezvous keys.
   std::string RendezvousPrefix() const;

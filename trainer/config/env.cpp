@@ -76,6 +76,8 @@ Result<RankEnv> ReadEnv(const GetEnv& get) {
   env.volume_root = r.Text(contract::kEnvVolumeRoot, contract::kDefaultVolumeRoot);
   env.run_dir = r.Text(contract::kEnvRunDir, contract::kDefaultRunDir);
   env.termination_log = r.Text(contract::kEnvTerminationLog, contract::kDefaultTerminationLog);
+  env.collective_timeout_seconds =
+      r.Int(contract::kEnvCollectiveTimeout, 1, 86400, contract::kDefaultCollectiveTimeoutSeconds);
   if (r.problems().empty() && env.rank >= env.world) {
     r.Add(contract::kEnvRank,
           std::to_string(env.rank) + " is not below " + contract::kEnvWorldSize + " " + std::to_string(env.world));

@@ -45,12 +45,16 @@ inline constexpr const char* kEnvToken = "TRAINYARD_TOKEN";
 // Seconds between the stop signal and SIGKILL for the ranks; a few less than the pod's grace period.
 inline constexpr const char* kEnvGraceSeconds = "TRAINYARD_GRACE_SECONDS";
 inline constexpr int kDefaultGraceSeconds = 25;
+// Seconds after which a collective that has not completed fails and names the rank that it waits for.
+inline constexpr const char* kEnvCollectiveTimeout = "TRAINYARD_COLLECTIVE_TIMEOUT_SECONDS";
+inline constexpr int kDefaultCollectiveTimeoutSeconds = 300;
 // This pod's own IP, to which Gloo binds.
 inline constexpr const char* kEnvPodIp = "POD_IP";
 
 // ---- files in the run directory ----------------------------------------------------------------------
-inline constexpr std::string_view kStatusFile = "status.json";      // written by rank 0's trainer, renamed into place
-inline constexpr std::string_view kStepLogFile = "steps.jsonl";     // JSON lines, rank 0
+inline constexpr std::string_view kStatusFile = "status.json";   // written by rank 0's trainer, renamed into place
+inline constexpr std::string_view kStepLogFile = "steps.jsonl";  // JSON lines, rank 0
+// and flight.RANK: flight_record.h
 inline constexpr std::string_view kStatusPortFile = "status.port";  // the port that the launcher got
 
 // ---- labels, annotations, gates ------------------------------------------------------------------------
@@ -87,7 +91,7 @@ enum ExitCode : int {
 // {"contract":1,"jobUid":s,"attempt":n,"round":n,"phase":s,"step":n,"steps":n,"loss":x,"validationLoss":x,"initialValidationLoss":x,
 //  "validationPerplexity":x,"tokensPerSecond":x,"mfu":x,"stepSeconds":x,"dataSeconds":x,"computeSeconds":x,
 //  "communicationSeconds":x,"optimizerSeconds":x,"checkpointSeconds":x,"rankMemory":{"most":n,"mostRank":n,"least":n},
-//  "slowestRank":{"rank":n,"excess":x},"lossSpike":{"step":n,"loss":x,"median":x},"resumedFromStep":n,"worldSize":n,"parameterHash":"hex",
+//  "slowestRank":{"rank":n,"excess":x},"lossSpike":{"step":n,"loss":x,"median":x},"resumedFromStep":n,"skippedSteps":n,"worldSize":n,"parameterHash":"hex",
 //  "checkpoint":{"step":n,"bytes":n,"seconds":x,"time":"RFC3339"},"message":s}
 namespace phase {
 inline constexpr std::string_view kStarting = "Starting";    // rendezvous, reading configuration

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "trainer/dist/monitor.h"
+
 namespace trainyard::dist {
 namespace {
 
@@ -44,6 +46,17 @@ void CopyTo(const at::Tensor& out, const at::Tensor& in) {
   }
 }
 
+// FNV-1a: the same on every rank and in every build.
+uint64_t Signature(Call call, std::string_view label, int64_t bytes, int64_t what) {
+  uint64_t hash = 0xcbf29ce484222325ULL;
+  const auto add = [&hash](uint64_t byte) { hash = (hash ^ byte) * 0x100000001b3ULL; };
+  for (const int64_t number : {static_cast<int64_t>(call), bytes, what}) {
+    for (int shift = 0; shift < 64; shift += 8) add(static_cast<uint64_t>(number) >> shift & 0xff);
+  }
+  for (const char c : label) add(static_cast<unsigned char>(c));
+  return hash;
+}
+
 }  // namespace
 
 std::string_view CallName(Call call) {
@@ -67,7 +80,14 @@ void Comm::Misuse(Call call, const CallOptions& options, const std::string& what
   throw CommError(CommError::Kind::kUsage, Describe(call, options) + ": " + what);
 }
 
-CallOptions Comm::Prepare(Call call, CallOptions options, int64_t bytes) {
+void Comm::WatchedBy(std::shared_ptr<Monitor> monitor, int group) {
+  monitor_ = std::move(monitor);
+  group_ = group;
+}
+
+CallContext Comm::Prepare(Call call, CallOptions options, const at::Tensor& payload, int64_t what) {
+  const int64_t bytes = payload.defined() ? static_cast<int64_t>(payload.nbytes()) : 0;
+  const auto type = static_cast<int64_t>(payload.defined() ? payload.scalar_type() : at::kByte);
   if (aborted_.load()) {
     throw CommError(CommError::Kind::kAborted, Describe(call, options) + ": the group was aborted before");
   }
@@ -79,7 +99,19 @@ CallOptions Comm::Prepare(Call call, CallOptions options, int64_t bytes) {
     prepared_ = {CallName(call), {}, bytes, std::chrono::steady_clock::now()};
     prepared_label_ = options.label;
   }
-  return options;
+  CallContext context{std::move(options)};
+  context.signature = Signature(call, context.label, bytes, type << 32 | what);
+  if (call != Call::kSend && call != Call::kRecv) context.sequence = sequence_++;
+  if (monitor_) {
+    context.id = monitor_->Begin({.group = group_,
+                                  .sequence = context.sequence,
+                                  .signature = context.signature,
+                                  .operation = std::string(CallName(call)),
+                                  .label = context.label,
+                                  .bytes = bytes,
+                                  .allowed = context.deadline});
+  }
+  return context;
 }
 
 WorkPtr Comm::Observed(WorkPtr work) {
@@ -133,8 +165,8 @@ WorkPtr Comm::AllGather(at::Tensor out, at::Tensor in, CallOptions options) {
     CopyTo(out, in);
     return Done();
   }
-  options = Prepare(Call::kAllGather, std::move(options), static_cast<int64_t>(out.nbytes()));
-  return Observed(DoAllGather(std::move(out), std::move(in), std::move(options)));
+  CallContext context = Prepare(Call::kAllGather, std::move(options), out);
+  return Observed(DoAllGather(std::move(out), std::move(in), std::move(context)));
 }
 
 WorkPtr Comm::ReduceScatter(at::Tensor out, at::Tensor in, Reduce reduce, CallOptions options) {
@@ -146,8 +178,8 @@ WorkPtr Comm::ReduceScatter(at::Tensor out, at::Tensor in, Reduce reduce, CallOp
     CopyTo(out, in);
     return Done();
   }
-  options = Prepare(Call::kReduceScatter, std::move(options), static_cast<int64_t>(in.nbytes()));
-  return Observed(DoReduceScatter(std::move(out), std::move(in), reduce, std::move(options)));
+  CallContext context = Prepare(Call::kReduceScatter, std::move(options), in, static_cast<int64_t>(reduce));
+  return Observed(DoReduceScatter(std::move(out), std::move(in), reduce, std::move(context)));
 }
 
 WorkPtr Comm::AllReduce(at::Tensor t, Reduce reduce, CallOptions options) {
@@ -156,8 +188,8 @@ WorkPtr Comm::AllReduce(at::Tensor t, Reduce reduce, CallOptions options) {
   if (size_ == 1 || t.numel() == 0) {
     return Done();
   }
-  options = Prepare(Call::kAllReduce, std::move(options), static_cast<int64_t>(t.nbytes()));
-  return Observed(DoAllReduce(std::move(t), reduce, std::move(options)));
+  CallContext context = Prepare(Call::kAllReduce, std::move(options), t, static_cast<int64_t>(reduce));
+  return Observed(DoAllReduce(std::move(t), reduce, std::move(context)));
 }
 
 WorkPtr Comm::AllToAll(at::Tensor out, at::Tensor in, CallOptions options) {
@@ -171,8 +203,8 @@ WorkPtr Comm::AllToAll(at::Tensor out, at::Tensor in, CallOptions options) {
     CopyTo(out, in);
     return Done();
   }
-  options = Prepare(Call::kAllToAll, std::move(options), static_cast<int64_t>(in.nbytes()));
-  return Observed(DoAllToAll(std::move(out), std::move(in), std::move(options)));
+  CallContext context = Prepare(Call::kAllToAll, std::move(options), in);
+  return Observed(DoAllToAll(std::move(out), std::move(in), std::move(context)));
 }
 
 WorkPtr Comm::Broadcast(at::Tensor t, int root, CallOptions options) {
@@ -181,8 +213,8 @@ WorkPtr Comm::Broadcast(at::Tensor t, int root, CallOptions options) {
   if (size_ == 1 || t.numel() == 0) {
     return Done();
   }
-  options = Prepare(Call::kBroadcast, std::move(options), static_cast<int64_t>(t.nbytes()));
-  return Observed(DoBroadcast(std::move(t), root, std::move(options)));
+  CallContext context = Prepare(Call::kBroadcast, std::move(options), t, root);
+  return Observed(DoBroadcast(std::move(t), root, std::move(context)));
 }
 
 WorkPtr Comm::Send(at::Tensor t, int to, int tag, CallOptions options) {
@@ -194,8 +226,8 @@ WorkPtr Comm::Send(at::Tensor t, int to, int tag, CallOptions options) {
   if (t.numel() == 0) {
     return Done();
   }
-  options = Prepare(Call::kSend, std::move(options), static_cast<int64_t>(t.nbytes()));
-  return Observed(DoSend(std::move(t), to, tag, std::move(options)));
+  CallContext context = Prepare(Call::kSend, std::move(options), t);
+  return Observed(DoSend(std::move(t), to, tag, std::move(context)));
 }
 
 WorkPtr Comm::Recv(at::Tensor t, int from, int tag, CallOptions options) {
@@ -207,14 +239,13 @@ WorkPtr Comm::Recv(at::Tensor t, int from, int tag, CallOptions options) {
   if (t.numel() == 0) {
     return Done();
   }
-  options = Prepare(Call::kRecv, std::move(options), static_cast<int64_t>(t.nbytes()));
-  return Observed(DoRecv(std::move(t), from, tag, std::move(options)));
+  CallContext context = Prepare(Call::kRecv, std::move(options), t);
+  return Observed(DoRecv(std::move(t), from, tag, std::move(context)));
 }
 
 void Comm::Barrier(CallOptions options) {
   if (size_ > 1) {
-    options = Prepare(Call::kBarrier, std::move(options), 0);
-    Observed(DoBarrier(std::move(options)))->Wait();
+    Observed(DoBarrier(Prepare(Call::kBarrier, std::move(options), {})))->Wait();
   }
 }
 
@@ -224,16 +255,14 @@ std::unique_ptr<Comm> Comm::Split(int color, int key, CallOptions options) {
     options.label = "split of " + name_;
   }
   // Everyone learns everyone's color and key; the groups follow without another message.
-  at::Tensor mine = at::tensor({static_cast<int64_t>(color), static_cast<int64_t>(key)}, at::kLong);
-  at::Tensor all = at::empty({size_, 2}, at::kLong);
+  at::Tensor mine = at::tensor({static_cast<int64_t>(color), static_cast<int64_t>(key)}, at::kLong).to(memory());
+  at::Tensor all = at::empty({size_, 2}, mine.options());
   AllGather(all, mine, options)->Wait();
-  if (color < 0) {
-    return nullptr;
-  }
+  all = all.to(at::kCPU);
   const auto table = all.accessor<int64_t, 2>();
   std::vector<int> members;
   for (int r = 0; r < size_; ++r) {
-    if (table[r][0] == color) {
+    if (color >= 0 && table[r][0] == color) {
       members.push_back(r);
     }
   }
@@ -241,15 +270,17 @@ std::unique_ptr<Comm> Comm::Split(int color, int key, CallOptions options) {
   if (options.deadline.count() <= 0) {
     options.deadline = default_deadline_;
   }
-  std::unique_ptr<Comm> group = DoSplit(members, color, sequence, options);
-  group->set_default_deadline(default_deadline_);
-  group->set_observer(observer_);
+  std::unique_ptr<Comm> group = DoSplit(members, color, sequence, CallContext{options});
+  if (group) {
+    group->set_default_deadline(default_deadline_);
+    group->set_observer(observer_);
+  }
   return group;
 }
 
-void Comm::Abort() {
+void Comm::Abort(const std::string& reason) {
   if (!aborted_.exchange(true) && size_ > 1) {
-    DoAbort();
+    DoAbort(reason);
   }
 }
 
@@ -259,6 +290,7 @@ Status Comm::Close(std::chrono::milliseconds deadline) {
   }
   try {
     Barrier({deadline, "close"});
+    closed_ = true;
   } catch (const CommError& e) {
     Abort();
     return Fail(e.kind() == CommError::Kind::kDeadline ? ErrorCode::kDeadlineExceeded : ErrorCode::kUnavailable,

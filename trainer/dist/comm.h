@@ -27,6 +27,8 @@
 
 namespace trainyard::dist {
 
+class Monitor;
+
 // The only exception that crosses rooms of the trainer: it has to travel through autograd.
 class CommError : public std::runtime_error {
  public:
@@ -52,14 +54,24 @@ enum class Reduce {
 
 struct CallOptions {
   std::chrono::milliseconds deadline{0};  // counted from the call; 0: the group's default_deadline()
-  std::string label;                      // who is asking, for error messages: "unit 3 gather"
+  // Who is asking, for error messages: "gather block.3". The same on every rank: ranks whose calls carry different
+  // labels make different calls.
+  std::string label;
+};
+
+// What a backend is told of a call besides its tensors.
+struct CallContext : CallOptions {
+  int64_t sequence = -1;   // place among the collectives of the group, from 0; -1: Send, Recv
+  uint64_t signature = 0;  // of operation, bytes, type, root or sum, label: the same on all ranks
+  uint64_t id = 0;         // in the call log; 0: not watched
 };
 
 // A call under way. Dropping it without Wait() leaves the call running; its buffers stay alive.
 class Work {
  public:
   virtual ~Work() = default;
-  // Blocks until the call is complete on this rank. Throws CommError when it failed; may be called again.
+  // Blocks until the call is complete on this rank; for tensors of a GPU, makes the work that this thread queues from
+  // now on wait for it. Throws CommError when it failed; may be called again.
   virtual void Wait() = 0;
 };
 using WorkPtr = std::unique_ptr<Work>;
@@ -104,8 +116,9 @@ class Comm {
   std::unique_ptr<Comm> Split(int color, int key, CallOptions options = {});
 
   // Ends every call of this rank with CommError (kAborted) and closes its connections, so that the peers see a lost
-  // peer at once. For good. Groups made by Split have to be aborted by themselves.
-  void Abort();
+  // peer at once; where the group is watched, they read `reason` in their own errors. For good. Groups made by Split
+  // have to be aborted by themselves.
+  void Abort(const std::string& reason = "");
 
   // Orderly end, called once by every rank when no call is outstanding: waits until all are here, so that what rank 0
   // holds for the group outlives the last user; then destroy the Comm. Error when a peer does not come within
@@ -119,6 +132,12 @@ class Comm {
   // Tells `observer` of every wait from now on; groups made by Split after this tell it too. Null: nobody.
   void set_observer(std::shared_ptr<CommObserver> observer) { observer_ = std::move(observer); }
 
+  // Where the group's tensors live.
+  virtual at::Device memory() const { return at::kCPU; }
+
+  // Who looks after the calls of this group; null: nobody.
+  const std::shared_ptr<Monitor>& monitor() const { return monitor_; }
+
   // Payload so far: bytes of the larger tensor of each call that reached the backend, whatever the backend sends on
   // the wire for it.
   int64_t payload_bytes() const;
@@ -128,24 +147,31 @@ class Comm {
   Comm(int rank, int size, std::string name);
 
   // What a backend provides. Arguments are checked, non-empty and flat (1-d); size() > 1; the deadline is set.
-  virtual WorkPtr DoAllGather(at::Tensor out, at::Tensor in, CallOptions options) = 0;
-  virtual WorkPtr DoReduceScatter(at::Tensor out, at::Tensor in, Reduce reduce, CallOptions options) = 0;
-  virtual WorkPtr DoAllReduce(at::Tensor t, Reduce reduce, CallOptions options) = 0;
-  virtual WorkPtr DoAllToAll(at::Tensor out, at::Tensor in, CallOptions options) = 0;
-  virtual WorkPtr DoBroadcast(at::Tensor t, int root, CallOptions options) = 0;
-  virtual WorkPtr DoSend(at::Tensor t, int to, int tag, CallOptions options) = 0;
-  virtual WorkPtr DoRecv(at::Tensor t, int from, int tag, CallOptions options) = 0;
-  virtual WorkPtr DoBarrier(CallOptions options) = 0;
-  // `members`: old ranks of the new group in new rank order, this rank among them. `sequence` counts splits.
+  virtual WorkPtr DoAllGather(at::Tensor out, at::Tensor in, CallContext context) = 0;
+  virtual WorkPtr DoReduceScatter(at::Tensor out, at::Tensor in, Reduce reduce, CallContext context) = 0;
+  virtual WorkPtr DoAllReduce(at::Tensor t, Reduce reduce, CallContext context) = 0;
+  virtual WorkPtr DoAllToAll(at::Tensor out, at::Tensor in, CallContext context) = 0;
+  virtual WorkPtr DoBroadcast(at::Tensor t, int root, CallContext context) = 0;
+  virtual WorkPtr DoSend(at::Tensor t, int to, int tag, CallContext context) = 0;
+  virtual WorkPtr DoRecv(at::Tensor t, int from, int tag, CallContext context) = 0;
+  virtual WorkPtr DoBarrier(CallContext context) = 0;
+  // `members`: old ranks of the new group in new rank order, this rank among them; none where this rank joins no group,
+  // and then the answer is null. `sequence` counts splits.
   virtual std::unique_ptr<Comm> DoSplit(const std::vector<int>& members, int color, int sequence,
-                                        CallOptions options) = 0;
-  virtual void DoAbort() = 0;
+                                        CallContext context) = 0;
+  virtual void DoAbort(const std::string& reason) = 0;
 
   // "comm shard, rank 1 of 4: AllGather 'unit 3 gather'": the start of every error message.
   std::string Describe(Call call, const CallOptions& options) const;
 
+  // From now on `monitor` looks after the calls of this group, under the number that it gave the group. Before the
+  // first call.
+  void WatchedBy(std::shared_ptr<Monitor> monitor, int group);
+  bool closed() const { return closed_.load(); }
+
  private:
-  CallOptions Prepare(Call call, CallOptions options, int64_t bytes);
+  // `payload`: the larger tensor, if any; `what`: root or kind of sum.
+  CallContext Prepare(Call call, CallOptions options, const at::Tensor& payload, int64_t what = 0);
   WorkPtr Observed(WorkPtr work);  // that of the call which was prepared last
   [[noreturn]] void Misuse(Call call, const CallOptions& options, const std::string& what) const;
   at::Tensor Flat(Call call, const CallOptions& options, const at::Tensor& t) const;
@@ -159,11 +185,15 @@ class Comm {
   const std::string name_;
   std::chrono::milliseconds default_deadline_ = kDefaultDeadline;
   int splits_ = 0;
-  std::atomic<bool> aborted_{false};
-  std::array<std::atomic<int64_t>, kCallKinds> payload_{};
+  int64_t sequence_ = 0;
   std::shared_ptr<CommObserver> observer_;
   ObservedCall prepared_;       // with an observer only
   std::string prepared_label_;  // of the same call
+  std::shared_ptr<Monitor> monitor_;
+  int group_ = -1;
+  std::atomic<bool> aborted_{false};
+  std::atomic<bool> closed_{false};
+  std::array<std::atomic<int64_t>, kCallKinds> payload_{};
 };
 
 }  // namespace trainyard::dist

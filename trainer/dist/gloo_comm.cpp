@@ -7,6 +7,7 @@
 #include <cstring>
 #include <functional>
 #include <mutex>
+#include <sstream>
 #include <thread>
 #include <utility>
 
@@ -32,6 +33,8 @@ constexpr int64_t kSmallBytes = 256 << 10;
 // Tags of users' messages are below this, those of collectives above.
 constexpr uint32_t kFirstCollectiveTag = 1U << 15;
 
+constexpr const char* kWorld = "world";
+
 at::Tensor Bytes(const at::Tensor& t) { return t.view(at::kByte); }
 
 // Not copy_(): that would start a second pool of compute threads under this one.
@@ -44,21 +47,36 @@ void CopyBytes(const at::Tensor& to, const at::Tensor& from) {
 // The messages of one collective call: all receives are posted before the first send, then awaited.
 class Exchange {
  public:
-  Exchange(GlooGroup& group, uint32_t tag, SteadyTime deadline) : group_(group), tag_(tag), deadline_(deadline) {}
-  void Recv(const at::Tensor& t, int from) { messages_.push_back(group_.Recv(Bytes(t), from, tag_)); }
-  void Send(const at::Tensor& t, int to) { messages_.push_back(group_.Send(Bytes(t), to, tag_)); }
+  Exchange(Shared& shared, const Task& task, uint32_t tag) : shared_(shared), task_(task), tag_(tag) {}
+  void Recv(const at::Tensor& t, int from) {
+    Start(from, [&] { return shared_.group->Recv(Bytes(t), from, tag_); });
+  }
+  void Send(const at::Tensor& t, int to) {
+    Start(to, [&] { return shared_.group->Send(Bytes(t), to, tag_); });
+  }
   void Wait() {
-    for (auto& message : messages_) {
-      message->Wait(deadline_);
+    for (auto& [peer, message] : messages_) {
+      shared_.WaitsFor(task_, peer);
+      message->Wait(task_.deadline());
     }
     messages_.clear();
   }
 
  private:
-  GlooGroup& group_;
+  template <typename Begin>
+  void Start(int peer, const Begin& begin) {
+    try {
+      messages_.emplace_back(peer, begin());
+    } catch (...) {
+      shared_.WaitsFor(task_, peer);  // whose connection it was
+      throw;
+    }
+  }
+
+  Shared& shared_;
+  const Task& task_;
   const uint32_t tag_;
-  const SteadyTime deadline_;
-  std::vector<std::unique_ptr<GlooMessage>> messages_;
+  std::vector<std::pair<int, std::unique_ptr<GlooMessage>>> messages_;  // with the other end's rank
 };
 
 class GlooComm final : public Comm {
@@ -69,7 +87,27 @@ class GlooComm final : public Comm {
     thread_ = std::thread([shared = shared_] { gloo::RunQueue(shared); });
   }
 
+  // Has `monitor` look after the calls from now on. `id`: the same on all ranks of the group and no other's;
+  // `world_ranks`: index = rank in the group.
+  void Join(const std::shared_ptr<Monitor>& monitor, std::string id, std::vector<int> world_ranks) {
+    id_ = std::move(id);
+    {
+      std::lock_guard lock(shared_->mutex);
+      shared_->monitor = monitor;
+      shared_->world_ranks = world_ranks;
+    }
+    watched_ = monitor->AddGroup(name(), id_, std::move(world_ranks), [this](bool parted, const std::string& why) {
+      shared_->Fail(parted ? CommError::Kind::kUsage : CommError::Kind::kPeerLost, why, why);
+    });
+    WatchedBy(monitor, watched_);
+  }
+
   ~GlooComm() override {
+    if (monitor()) {
+      monitor()->RemoveGroup(watched_);
+      if (id_ == kWorld && !closed())
+        monitor()->Farewell("rank " + std::to_string(rank()) + " has left the group", false);
+    }
     bool idle = false;
     {
       std::lock_guard lock(shared_->mutex);
@@ -78,7 +116,8 @@ class GlooComm final : public Comm {
       shared_->changed.notify_all();
     }
     if (!idle) {
-      shared_->Fail(CommError::Kind::kAborted, "the group was destroyed with calls outstanding");
+      shared_->Fail(CommError::Kind::kAborted, "the group was destroyed with calls outstanding",
+                    "rank " + std::to_string(rank()) + " has left the group");
     }
     // A call that is running ends by its deadline at the latest; closing the group ends it now.
     shared_->group->Close();
@@ -86,19 +125,19 @@ class GlooComm final : public Comm {
   }
 
  protected:
-  WorkPtr DoAllGather(at::Tensor out, at::Tensor in, CallOptions options) override {
-    return Enqueue(Call::kAllGather, options, in.nbytes(),
-                   [this, out, in](const Task& task, uint32_t tag) { Gather(out, in, tag, task.deadline()); });
+  WorkPtr DoAllGather(at::Tensor out, at::Tensor in, CallContext options) override {
+    return Enqueue(Call::kAllGather, options,
+                   [this, out, in](const Task& task, uint32_t tag) { Gather(out, in, tag, task); });
   }
-  WorkPtr DoReduceScatter(at::Tensor out, at::Tensor in, Reduce, CallOptions options) override {
-    return Enqueue(Call::kReduceScatter, options, in.nbytes(),
-                   [this, out, in](const Task& task, uint32_t tag) { Scatter(out, in, tag, task.deadline()); });
+  WorkPtr DoReduceScatter(at::Tensor out, at::Tensor in, Reduce, CallContext options) override {
+    return Enqueue(Call::kReduceScatter, options,
+                   [this, out, in](const Task& task, uint32_t tag) { Scatter(out, in, tag, task); });
   }
-  WorkPtr DoAllReduce(at::Tensor t, Reduce, CallOptions options) override {
-    return Enqueue(Call::kAllReduce, options, t.nbytes(), [this, t](const Task& task, uint32_t tag) {
+  WorkPtr DoAllReduce(at::Tensor t, Reduce, CallContext options) override {
+    return Enqueue(Call::kAllReduce, options, [this, t](const Task& task, uint32_t tag) {
       if (static_cast<int64_t>(t.nbytes()) * size() <= kSmallBytes) {
         at::Tensor all = at::empty({size() * t.numel()}, t.options());
-        Gather(all, t, tag, task.deadline());
+        Gather(all, t, tag, task);
         RankOrderSum(t, all.chunk(size()));
         return;
       }
@@ -110,17 +149,17 @@ class GlooComm final : public Comm {
         padded.narrow(0, t.numel(), padded.numel() - t.numel()).zero_();
       }
       at::Tensor mine = padded.narrow(0, rank() * slice, slice);
-      Scatter(mine, padded, tag, task.deadline());
-      Gather(padded, mine, tag, task.deadline());
+      Scatter(mine, padded, tag, task);
+      Gather(padded, mine, tag, task);
       if (!padded.is_same(t)) {
         CopyBytes(t, padded.narrow(0, 0, t.numel()));
       }
     });
   }
-  WorkPtr DoAllToAll(at::Tensor out, at::Tensor in, CallOptions options) override {
-    return Enqueue(Call::kAllToAll, options, in.nbytes(), [this, out, in](const Task& task, uint32_t tag) {
+  WorkPtr DoAllToAll(at::Tensor out, at::Tensor in, CallContext options) override {
+    return Enqueue(Call::kAllToAll, options, [this, out, in](const Task& task, uint32_t tag) {
       const int64_t n = in.numel() / size();
-      Exchange exchange(*shared_->group, tag, task.deadline());
+      Exchange exchange(*shared_, task, tag);
       for (int i = 1; i < size(); ++i) {
         exchange.Recv(out.narrow(0, From(i) * n, n), From(i));
       }
@@ -131,42 +170,44 @@ class GlooComm final : public Comm {
       exchange.Wait();
     });
   }
-  WorkPtr DoBroadcast(at::Tensor t, int root, CallOptions options) override {
-    return Enqueue(Call::kBroadcast, options, t.nbytes() + (static_cast<uint64_t>(root) << 48),
-                   [this, t, root](const Task& task, uint32_t tag) {
-                     // A binomial tree over the ranks counted from the root.
-                     const int me = (rank() - root + size()) % size();
-                     int reach = 1;
-                     Exchange exchange(*shared_->group, tag, task.deadline());
-                     for (; reach <= me; reach *= 2) {
-                     }
-                     if (me > 0) {
-                       exchange.Recv(t, (me - reach / 2 + root) % size());
-                       exchange.Wait();
-                     }
-                     for (; me + reach < size(); reach *= 2) {
-                       exchange.Send(t, (me + reach + root) % size());
-                     }
-                     exchange.Wait();
-                   });
+  WorkPtr DoBroadcast(at::Tensor t, int root, CallContext options) override {
+    return Enqueue(Call::kBroadcast, options, [this, t, root](const Task& task, uint32_t tag) {
+      // A binomial tree over the ranks counted from the root.
+      const int me = (rank() - root + size()) % size();
+      int reach = 1;
+      Exchange exchange(*shared_, task, tag);
+      for (; reach <= me; reach *= 2) {
+      }
+      if (me > 0) {
+        exchange.Recv(t, (me - reach / 2 + root) % size());
+        exchange.Wait();
+      }
+      for (; me + reach < size(); reach *= 2) {
+        exchange.Send(t, (me + reach + root) % size());
+      }
+      exchange.Wait();
+    });
   }
-  WorkPtr DoBarrier(CallOptions options) override {
-    return Enqueue(Call::kBarrier, options, 1, [this](const Task& task, uint32_t tag) {
-      Gather(at::zeros({size()}, at::kByte), at::zeros({1}, at::kByte), tag, task.deadline());
+  WorkPtr DoBarrier(CallContext options) override {
+    return Enqueue(Call::kBarrier, options, [this](const Task& task, uint32_t tag) {
+      Gather(at::zeros({size()}, at::kByte), at::zeros({1}, at::kByte), tag, task);
     });
   }
 
-  WorkPtr DoSend(at::Tensor t, int to, int tag, CallOptions options) override {
+  WorkPtr DoSend(at::Tensor t, int to, int tag, CallContext options) override {
     Task task = MakeTask(Call::kSend, options);
+    shared_->WaitsFor(task, to);
     return Start(std::move(task), [&] { return shared_->group->Send(Bytes(t), to, static_cast<uint32_t>(tag)); });
   }
-  WorkPtr DoRecv(at::Tensor t, int from, int tag, CallOptions options) override {
+  WorkPtr DoRecv(at::Tensor t, int from, int tag, CallContext options) override {
     Task task = MakeTask(Call::kRecv, options);
+    shared_->WaitsFor(task, from);
     return Start(std::move(task), [&] { return shared_->group->Recv(Bytes(t), from, static_cast<uint32_t>(tag)); });
   }
 
   std::unique_ptr<Comm> DoSplit(const std::vector<int>& members, int color, int sequence,
-                                CallOptions options) override {
+                                CallContext options) override {
+    if (members.empty()) return nullptr;
     const int me = static_cast<int>(std::find(members.begin(), members.end(), rank()) - members.begin());
     const int count = static_cast<int>(members.size());
     const std::string group = "split/" + std::to_string(sequence) + "/" + std::to_string(color);
@@ -175,34 +216,49 @@ class GlooComm final : public Comm {
     }
     try {
       auto sub = shared_->group->Subgroup(group, me, count, options.deadline);
-      return std::make_unique<GlooComm>(std::move(sub), me, count, name() + "/" + std::to_string(color));
+      auto comm = std::make_unique<GlooComm>(std::move(sub), me, count, name() + "/" + std::to_string(color));
+      if (monitor()) comm->Join(monitor(), id_ + "/" + group, WorldRanks(members));
+      return comm;
     } catch (const std::exception& e) {
-      throw CommError(CommError::Kind::kPeerLost, "comm " + name() + ", rank " + std::to_string(rank()) + ": split '" +
-                                                      options.label + "' failed: " + e.what());
+      std::string why = monitor() ? monitor()->Missing(WorldRanks(members)) : "";
+      if (why.empty()) why = e.what();
+      throw CommError(CommError::Kind::kPeerLost, Who() + ": split '" + options.label + "' failed: " + why);
     }
   }
 
-  void DoAbort() override { shared_->Fail(CommError::Kind::kAborted, "Abort() was called on this rank"); }
+  void DoAbort(const std::string& reason) override {
+    shared_->Fail(CommError::Kind::kAborted, "Abort() was called on this rank",
+                  "rank " + std::to_string(rank()) + " gave up" + (reason.empty() ? "" : ": " + reason));
+  }
 
  private:
   // Peers in the order that spreads the load: everyone sends to its right neighbour first.
   int To(int i) const { return (rank() + i) % size(); }
   int From(int i) const { return (rank() - i + size()) % size(); }
 
-  Task MakeTask(Call call, const CallOptions& options) const {
+  std::string Who() const {
+    return "comm " + name() + ", rank " + std::to_string(rank()) + " of " + std::to_string(size());
+  }
+  std::vector<int> WorldRanks(const std::vector<int>& members) const {
+    std::vector<int> ranks;
+    for (const int member : members) ranks.push_back(shared_->world_ranks[static_cast<size_t>(member)]);
+    return ranks;
+  }
+
+  Task MakeTask(Call call, const CallContext& options) const {
     Task task;
+    task.id = options.id;
     task.what = Describe(call, options);
     task.allowed = options.deadline;
     task.start = Clock::now();
     return task;
   }
 
-  // The tag of a collective comes from its place in the sequence, its kind and its size: ranks that make different
-  // calls never take each other's bytes for their own, they miss the deadline.
-  WorkPtr Enqueue(Call call, const CallOptions& options, uint64_t size,
-                  std::function<void(const Task&, uint32_t)> body) {
+  // The tag of a collective comes from its place in the sequence and its signature: ranks that make different calls
+  // never take each other's bytes for their own. They wait in vain, which the monitor sees.
+  WorkPtr Enqueue(Call call, const CallContext& options, std::function<void(const Task&, uint32_t)> body) {
     auto task = std::make_shared<Task>(MakeTask(call, options));
-    uint64_t hash = (sequence_++ * kCallKinds + static_cast<uint64_t>(call)) * 0x9e3779b97f4a7c15ULL + size;
+    uint64_t hash = static_cast<uint64_t>(options.sequence) * 0x9e3779b97f4a7c15ULL + options.signature;
     hash = (hash ^ (hash >> 32)) * 0xd6e8feb86659fd93ULL;
     const uint32_t tag = kFirstCollectiveTag + static_cast<uint32_t>((hash >> 32) % ((1U << 31) - kFirstCollectiveTag));
     task->run = [body = std::move(body), raw = task.get(), tag] { body(*raw, tag); };
@@ -227,9 +283,9 @@ class GlooComm final : public Comm {
   }
 
   // out [W*n] = in [n] of all; `in` may be this rank's slice of `out`.
-  void Gather(const at::Tensor& out, const at::Tensor& in, uint32_t tag, SteadyTime deadline) {
+  void Gather(const at::Tensor& out, const at::Tensor& in, uint32_t tag, const Task& task) {
     const int64_t n = in.numel();
-    Exchange exchange(*shared_->group, tag, deadline);
+    Exchange exchange(*shared_, task, tag);
     for (int i = 1; i < size(); ++i) {
       exchange.Recv(out.narrow(0, From(i) * n, n), From(i));
     }
@@ -241,7 +297,7 @@ class GlooComm final : public Comm {
   }
 
   // out [n] = this rank's slice of in [W*n], summed in rank order; `out` may be that slice of `in`.
-  void Scatter(const at::Tensor& out, const at::Tensor& in, uint32_t tag, SteadyTime deadline) {
+  void Scatter(const at::Tensor& out, const at::Tensor& in, uint32_t tag, const Task& task) {
     const int64_t n = out.numel();
     const int64_t piece = std::min<int64_t>(n, kPieceBytes / static_cast<int64_t>(in.element_size()));
     const int64_t pieces = (n + piece - 1) / piece;
@@ -256,7 +312,7 @@ class GlooComm final : public Comm {
       }
       const int64_t lo = p * piece;
       const int64_t count = std::min(piece, n - lo);
-      slot.exchange = std::make_unique<Exchange>(*shared_->group, tag, deadline);
+      slot.exchange = std::make_unique<Exchange>(*shared_, task, tag);
       for (int i = 1; i < size(); ++i) {
         slot.exchange->Recv(slot.scratch[From(i)].narrow(0, 0, count), From(i));
       }
@@ -282,9 +338,43 @@ class GlooComm final : public Comm {
   }
 
   const std::shared_ptr<Shared> shared_;
-  uint64_t sequence_ = 0;
+  std::string id_;    // of the group in the monitor
+  int watched_ = -1;  // its number there
   std::thread thread_;
 };
+
+constexpr int64_t kDeskWords = 16;  // host, port and key of a desk as text
+
+// Every rank opens its desk and learns where the others' are.
+Status Watch(GlooComm& comm, const Rendezvous& to, const std::string& host) {
+  std::shared_ptr<CallLog> log = std::make_shared<CallLog>();
+  if (!to.record_file.empty()) {
+    auto opened = CallLog::Open(to.record_file, to.rank, to.world);
+    if (opened) log = std::move(*opened);
+    if (!opened && to.say) to.say(opened.error().message + "; going on without it");
+  }
+  auto started = Monitor::Start(std::move(log), to.rank, host.find(':') != std::string::npos);
+  if (!started) return Fail(started.error());
+  std::shared_ptr<Monitor> monitor = std::move(*started);
+  const std::string mine = host + " " + std::to_string(monitor->desk().port) + " " + monitor->desk().key;
+  at::Tensor in = at::zeros({kDeskWords}, at::kLong);
+  if (mine.size() >= in.nbytes())
+    return Fail(ErrorCode::kInvalidArgument, "an address of this rank is too long: " + host);
+  std::memcpy(in.mutable_data_ptr(), mine.data(), mine.size());
+  at::Tensor out = at::empty({to.world, kDeskWords}, at::kLong);
+  comm.AllGather(out, in, {.deadline = to.timeout, .label = "desks"})->Wait();
+  std::vector<Desk> desks;
+  std::vector<int> ranks;
+  for (int r = 0; r < to.world; ++r) {
+    std::istringstream text(reinterpret_cast<const char*>(out[r].const_data_ptr<int64_t>()));
+    Desk& desk = desks.emplace_back();
+    text >> desk.host >> desk.port >> desk.key;
+    ranks.push_back(r);
+  }
+  monitor->Introduce(std::move(desks));
+  comm.Join(monitor, kWorld, std::move(ranks));
+  return {};
+}
 
 }  // namespace
 
@@ -303,7 +393,14 @@ Result<std::unique_ptr<Comm>> ConnectGloo(const Rendezvous& to) {
   if (!group) {
     return Fail(group.error());
   }
-  return std::make_unique<GlooComm>(std::move(*group), to.rank, to.world, "world");
+  const std::string host = (*group)->host();
+  auto comm = std::make_unique<GlooComm>(std::move(*group), to.rank, to.world, kWorld);
+  try {
+    if (Status watched = Watch(*comm, to, host); !watched) return Fail(watched.error());
+  } catch (const CommError& e) {
+    return Fail(ErrorCode::kUnavailable, e.what());
+  }
+  return comm;
 }
 
 }  // namespace trainyard::dist

@@ -1,6 +1,6 @@
 // Comm over TCP with Gloo, for CPU tensors. Rank 0 serves the key-value store at which the ranks find each other.
 // Thread-safety: as Comm. Each group runs three threads: Gloo's sockets, Gloo's (idle) worker, and one that makes our
-// calls in order.
+// calls in order; two more of the process serve the monitor (trainer/dist/monitor.h).
 #pragma once
 
 #include <chrono>
@@ -24,13 +24,16 @@ struct Rendezvous {
   // Unless empty, told every `say_every` what is in the way, one line: who reads the log shall not have to guess.
   std::function<void(const std::string&)> say;
   std::chrono::milliseconds say_every = std::chrono::seconds(10);
+  // Unless empty, the flight record of this rank (trainer/contract/flight_record.h).
+  std::string record_file;
 };
 
 // Blocks until all ranks are connected. Names that do not resolve yet and a store that does not listen yet are tried
-// again until the timeout. c10d's log is silenced below errors unless TORCH_CPP_LOG_LEVEL is set. Reduce-scatter is an
-// all-to-all and a sum in rank order (Gloo's own reduces everything everywhere), so Reduce::kSum is kOrderedSum here.
-// Errors: kInvalidArgument (ranks or port out of range), kAlreadyExists (the port is taken on rank 0; names it),
-// kDeadlineExceeded (not all ranks came), kUnavailable (anything else on the network).
+// again until the timeout. c10d's log is silenced below errors unless TORCH_CPP_LOG_LEVEL is set, and SIGPIPE is
+// ignored from here on unless it has a handler. Reduce-scatter is an all-to-all and a sum in rank order (Gloo's own
+// reduces everything everywhere), so Reduce::kSum is kOrderedSum here. Errors: kInvalidArgument (ranks or port out of
+// range), kAlreadyExists (the port is taken on rank 0; names it), kDeadlineExceeded (not all ranks came), kUnavailable
+// (anything else on the network).
 Result<std::unique_ptr<Comm>> ConnectGloo(const Rendezvous& rendezvous);
 
 }  // namespace trainyard::dist

@@ -2,6 +2,7 @@
 #include "trainer/dist/gloo_group.h"
 
 #include <algorithm>
+#include <csignal>
 #include <cstdlib>
 #include <mutex>
 #include <set>
@@ -59,6 +60,8 @@ class Group final : public GlooGroup {
     std::vector<at::Tensor> tensors{t};
     return std::make_unique<Message>(*this, gloo_->recv(tensors, from, static_cast<int>(tag)));
   }
+
+  const std::string& host() const override { return bind_host_; }
 
   void Close() override {
     std::lock_guard lock(mutex_);
@@ -135,6 +138,14 @@ void QuietC10d() {
   }
 }
 
+// Gloo writes to a peer that has just gone as if there were no SIGPIPE, which would end this process without a word.
+void IgnoreBrokenPipes() {
+  struct sigaction now{};
+  if (sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) {
+    signal(SIGPIPE, SIG_IGN);
+  }
+}
+
 // Ranks that have not left their mark. Error: the store is gone.
 Result<std::vector<int>> Missing(c10d::Store& store, const std::vector<std::string>& marks) {
   std::vector<int> missing;
@@ -191,6 +202,7 @@ Status Meet(c10d::Store& store, const Rendezvous& to, SteadyTime deadline) {
 
 Result<std::unique_ptr<GlooGroup>> FormGlooGroup(const Rendezvous& to) {
   QuietC10d();
+  IgnoreBrokenPipes();
   // Links it. Without it the ranks would meet as well, only late where a name server does not answer.
   static_cast<void>(PeersAreNamedByAddress());
   const SteadyTime deadline = std::chrono::steady_clock::now() + to.timeout;

@@ -32,6 +32,8 @@ class GlooGroup {
   // closed or the peer known to be lost.
   virtual std::unique_ptr<GlooMessage> Send(const at::Tensor& t, int to, uint32_t tag) = 0;
   virtual std::unique_ptr<GlooMessage> Recv(const at::Tensor& t, int from, uint32_t tag) = 0;
+  // Address, as digits, to which this rank is bound for its peers.
+  virtual const std::string& host() const = 0;
   // Ends all waits and closes all connections; the peers see it at once.
   virtual void Close() = 0;
   // Another group over the same store; every member calls it with the same prefix. Throws.

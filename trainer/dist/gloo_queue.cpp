@@ -1,7 +1,8 @@
 #include "trainer/dist/gloo_queue.h"
 
-#include <cstdio>
 #include <utility>
+
+#include "trainer/dist/situation.h"
 
 namespace trainyard::dist::gloo {
 namespace {
@@ -9,10 +10,8 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-std::string Seconds(const Task& task) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f s", std::chrono::duration<double>(Clock::now() - task.start).count());
-  return text;
+std::string Elapsed(const Task& task) {
+  return Seconds(std::chrono::duration_cast<milliseconds>(Clock::now() - task.start).count());
 }
 
 class TaskWork final : public Work {
@@ -43,6 +42,7 @@ class MessageWork final : public Work {
     try {
       message_->Wait(task_.deadline());
       task_.done = true;
+      if (shared_->monitor) shared_->monitor->log().End(task_.id);
     } catch (const std::exception& e) {
       FailCall(*shared_, task_, e.what());
       std::lock_guard lock(shared_->mutex);
@@ -58,7 +58,9 @@ class MessageWork final : public Work {
 
 }  // namespace
 
-void Shared::Fail(CommError::Kind why, const std::string& message) {
+void Shared::Fail(CommError::Kind why, const std::string& message, const std::string& reason) {
+  // Before the connections close: who finds them closed looks for the reason.
+  if (monitor) monitor->Farewell(reason, true);
   {
     std::lock_guard lock(mutex);
     if (!failed) {
@@ -71,18 +73,38 @@ void Shared::Fail(CommError::Kind why, const std::string& message) {
   group->Close();
 }
 
+void Shared::WaitsFor(const Task& task, int peer) {
+  if (monitor) monitor->log().WaitsFor(task.id, world_ranks[static_cast<size_t>(peer)]);
+}
+
 void Shared::Throw(const std::string& what) const {
-  throw CommError(kind, failure.starts_with(what) ? failure : what + " failed after: " + failure);
+  throw CommError(kind, failure.starts_with(what) ? failure : what + " failed: " + failure);
 }
 
 void FailCall(Shared& shared, const Task& task, const std::string& error) {
+  {
+    std::lock_guard lock(shared.mutex);
+    if (shared.failed) return;  // the exception is the echo of our own closing
+  }
   // Gloo wakes up a little early or late; what ends close to the deadline ended because of it.
   const bool late = Clock::now() + milliseconds(5) >= task.deadline();
-  shared.Fail(late ? CommError::Kind::kDeadline : CommError::Kind::kPeerLost,
-              late ? task.what + " did not complete within its deadline of " + std::to_string(task.allowed.count()) +
-                         " ms: a peer is silent or makes another call"
-                   : task.what + " failed after " + Seconds(task) + ": a peer is lost (" +
-                         error.substr(0, error.find('\n')) + "); see what the other ranks said first");
+  const auto call = shared.monitor ? shared.monitor->log().Find(task.id) : std::nullopt;
+  const int peer = call ? call->waiting_for : -1;
+  std::string blame;
+  if (call && late) blame = shared.monitor->Verdict(task.id, std::chrono::milliseconds(300));
+  if (call && !late && peer >= 0) blame = shared.monitor->WhyLost(task.id, peer);
+  if (late) {
+    if (blame.empty()) blame = "a peer is silent or makes another call";
+    shared.Fail(CommError::Kind::kDeadline,
+                task.what + " did not complete within its deadline of " + std::to_string(task.allowed.count()) +
+                    " ms: " + blame,
+                blame + (call ? ", seen in " + call->Text() : ""));
+    return;
+  }
+  if (blame.empty()) {
+    blame = "a peer is lost (" + error.substr(0, error.find('\n')) + "); see what the other ranks said first";
+  }
+  shared.Fail(CommError::Kind::kPeerLost, task.what + " failed after " + Elapsed(task) + ": " + blame, blame);
 }
 
 void RunQueue(const std::shared_ptr<Shared>& shared) {
@@ -105,6 +127,7 @@ void RunQueue(const std::shared_ptr<Shared>& shared) {
       return;
     }
     task->run = nullptr;  // lets go of the buffers
+    if (shared->monitor) shared->monitor->log().End(task->id);
     std::lock_guard lock(shared->mutex);
     task->done = true;
     shared->changed.notify_all();

@@ -13,6 +13,7 @@
 
 #include "trainer/dist/comm.h"
 #include "trainer/dist/gloo_group.h"
+#include "trainer/dist/monitor.h"
 
 namespace trainyard::dist::gloo {
 
@@ -22,6 +23,7 @@ struct Task {
   std::string what;  // Describe()
   std::chrono::milliseconds allowed{0};
   SteadyTime start;
+  uint64_t id = 0;  // in the monitor's log
   bool done = false;
 
   SteadyTime deadline() const { return start + allowed; }
@@ -30,7 +32,9 @@ struct Task {
 // What a comm, its thread and its outstanding works share.
 struct Shared {
   std::shared_ptr<GlooGroup> group;
-  std::mutex mutex;  // guards everything below
+  std::shared_ptr<Monitor> monitor;  // null: nobody looks after the calls. Set before the first one
+  std::vector<int> world_ranks;      // index = rank in the group
+  std::mutex mutex;                  // guards everything below
   std::condition_variable changed;
   std::deque<std::shared_ptr<Task>> queue;
   bool stopping = false;
@@ -38,13 +42,16 @@ struct Shared {
   CommError::Kind kind = CommError::Kind::kPeerLost;
   std::string failure;  // the first one; the later ones are its echo
 
-  // Records the first failure and closes the group, so that the peers do not wait for a rank that gave up.
-  void Fail(CommError::Kind why, const std::string& message);
+  // Records the first failure, tells the peers `reason` and closes the group, so that they do not wait for a rank that
+  // gave up.
+  void Fail(CommError::Kind why, const std::string& message, const std::string& reason);
+  // Notes that a call waits for the message of `peer`, a rank of the group.
+  void WaitsFor(const Task& task, int peer);
   // Throws the failure for the call `what`. With the mutex held.
   [[noreturn]] void Throw(const std::string& what) const;
 };
 
-// Records what went wrong in a call, from the text of the exception that ended it.
+// Records what went wrong in a call: whom the monitor blames, else the text of the exception that ended it.
 void FailCall(Shared& shared, const Task& task, const std::string& error);
 
 // Runs the queue until it is empty and stopping, or until the first failure.

@@ -21,7 +21,8 @@ struct Part {
   int root = -1;
   at::Tensor out;
   at::Tensor in;
-  std::string what;  // Describe(): for messages to the others
+  uint64_t signature = 0;  // of CallContext
+  std::string what;        // Describe(): for messages to the others
 };
 
 // One call of the group: complete when every participant has brought its part; the last one does the work for all.
@@ -37,8 +38,7 @@ using SlotKey = std::tuple<int, int, int, int, int64_t>;
 
 bool Alike(const Part& a, const Part& b) {
   const bool p2p = (a.call == Call::kSend && b.call == Call::kRecv) || (a.call == Call::kRecv && b.call == Call::kSend);
-  return (a.call == b.call || p2p) && a.reduce == b.reduce && a.root == b.root &&
-         a.in.scalar_type() == b.in.scalar_type() && a.in.numel() == b.in.numel();
+  return p2p ? a.in.scalar_type() == b.in.scalar_type() && a.in.numel() == b.in.numel() : a.signature == b.signature;
 }
 
 // Does the call for all ranks at once. Results are made aside before any is written: `out` may overlap `in`.
@@ -101,7 +101,9 @@ class Hub {
     const Part& first = slot->parts.begin()->second;
     for (const auto& [other, theirs] : slot->parts) {
       if (!Alike(first, theirs)) {
-        FailLocked(CommError::Kind::kUsage, -1, "differs from " + first.what + " by call, type, length, sum or root");
+        FailLocked(CommError::Kind::kUsage, -1,
+                   "the ranks make different calls: " + first.what + "; " + theirs.what +
+                       " (these differ by call, label, type, length, sum or root)");
       }
     }
     for (int peer : slot->participants) {
@@ -132,10 +134,15 @@ class Hub {
       const bool mine = failed_by_ == rank;
       throw CommError(mine ? CommError::Kind::kAborted : kind_, what + " failed: " + (mine ? "aborted" : failure_));
     }
+    std::string missing;
+    for (int peer : slot->participants) {
+      if (!slot->parts.contains(peer)) missing += (missing.empty() ? "rank " : ", ") + std::to_string(peer);
+    }
     slot->gave_up = rank;
     slot->parts.erase(rank);
     throw CommError(CommError::Kind::kDeadline, what + " did not complete within its deadline of " +
-                                                    std::to_string(allowed.count()) + " ms: a peer is silent");
+                                                    std::to_string(allowed.count()) + " ms: " + missing +
+                                                    " has not come");
   }
 
   void Leave(int rank) {
@@ -149,9 +156,10 @@ class Hub {
     }
   }
 
-  void Abort(int rank) {
+  void Abort(int rank, const std::string& reason) {
     std::lock_guard lock(mutex_);
-    FailLocked(CommError::Kind::kPeerLost, rank, "rank " + std::to_string(rank) + " aborted");
+    FailLocked(CommError::Kind::kPeerLost, rank,
+               "rank " + std::to_string(rank) + " gave up" + (reason.empty() ? "" : ": " + reason));
   }
 
   // The end of `index` in the group of a split; the first member to come makes it for all.
@@ -209,48 +217,50 @@ class InProcessComm final : public Comm {
   ~InProcessComm() override { hub_->Leave(rank()); }
 
  protected:
-  WorkPtr DoAllGather(at::Tensor out, at::Tensor in, CallOptions options) override {
+  WorkPtr DoAllGather(at::Tensor out, at::Tensor in, CallContext options) override {
     return Collective(options, {.call = Call::kAllGather, .out = std::move(out), .in = std::move(in)});
   }
-  WorkPtr DoReduceScatter(at::Tensor out, at::Tensor in, Reduce reduce, CallOptions options) override {
+  WorkPtr DoReduceScatter(at::Tensor out, at::Tensor in, Reduce reduce, CallContext options) override {
     return Collective(options,
                       {.call = Call::kReduceScatter, .reduce = reduce, .out = std::move(out), .in = std::move(in)});
   }
-  WorkPtr DoAllReduce(at::Tensor t, Reduce reduce, CallOptions options) override {
+  WorkPtr DoAllReduce(at::Tensor t, Reduce reduce, CallContext options) override {
     return Collective(options, {.call = Call::kAllReduce, .reduce = reduce, .out = t, .in = t});
   }
-  WorkPtr DoAllToAll(at::Tensor out, at::Tensor in, CallOptions options) override {
+  WorkPtr DoAllToAll(at::Tensor out, at::Tensor in, CallContext options) override {
     return Collective(options, {.call = Call::kAllToAll, .out = std::move(out), .in = std::move(in)});
   }
-  WorkPtr DoBroadcast(at::Tensor t, int root, CallOptions options) override {
+  WorkPtr DoBroadcast(at::Tensor t, int root, CallContext options) override {
     return Collective(options, {.call = Call::kBroadcast, .root = root, .out = t, .in = t});
   }
-  WorkPtr DoBarrier(CallOptions options) override {
+  WorkPtr DoBarrier(CallContext options) override {
     at::Tensor nothing = at::empty({0}, at::kByte);
     return Collective(options, {.call = Call::kBarrier, .out = nothing, .in = nothing});
   }
-  WorkPtr DoSend(at::Tensor t, int to, int tag, CallOptions options) override {
+  WorkPtr DoSend(at::Tensor t, int to, int tag, CallContext options) override {
     return Message(options, rank(), to, tag, {.call = Call::kSend, .out = t, .in = t});
   }
-  WorkPtr DoRecv(at::Tensor t, int from, int tag, CallOptions options) override {
+  WorkPtr DoRecv(at::Tensor t, int from, int tag, CallContext options) override {
     return Message(options, from, rank(), tag, {.call = Call::kRecv, .out = t, .in = t});
   }
-  std::unique_ptr<Comm> DoSplit(const std::vector<int>& members, int color, int sequence, CallOptions) override {
+  std::unique_ptr<Comm> DoSplit(const std::vector<int>& members, int color, int sequence, CallContext) override {
+    if (members.empty()) return nullptr;
     const auto mine = std::find(members.begin(), members.end(), rank());
     return hub_->Join({sequence, color}, static_cast<int>(mine - members.begin()), static_cast<int>(members.size()));
   }
-  void DoAbort() override { hub_->Abort(rank()); }
+  void DoAbort(const std::string& reason) override { hub_->Abort(rank(), reason); }
 
  private:
-  WorkPtr Collective(const CallOptions& options, Part part) {
+  WorkPtr Collective(const CallContext& options, Part part) {
     return Post({0, 0, 0, 0, collectives_++}, everyone_, options, std::move(part));
   }
-  WorkPtr Message(const CallOptions& options, int from, int to, int tag, Part part) {
+  WorkPtr Message(const CallContext& options, int from, int to, int tag, Part part) {
     return Post({1, from, to, tag, messages_[{from, to, tag}]++}, {from, to}, options, std::move(part));
   }
-  WorkPtr Post(const SlotKey& key, std::vector<int> participants, const CallOptions& options, Part part) {
+  WorkPtr Post(const SlotKey& key, std::vector<int> participants, const CallContext& options, Part part) {
     std::string what = Describe(part.call, options);
     part.what = what;
+    part.signature = options.signature;
     auto slot = hub_->Arrive(key, std::move(participants), rank(), std::move(part));
     return std::make_unique<SlotWork>(hub_, std::move(slot), rank(), std::move(what), options.deadline);
   }

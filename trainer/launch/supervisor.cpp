@@ -12,6 +12,8 @@
 #include <cstring>
 
 #include "trainer/contract/contract.h"
+#include "trainer/contract/flight_record.h"
+#include "trainer/launch/flight.h"
 #include "trainer/launch/rank_process.h"
 
 namespace trainyard::launch {
@@ -50,7 +52,10 @@ Outcome Supervisor::Run() {
   for (;;) {
     Wait();
     if (!AllGone()) continue;
-    const Outcome outcome = Judge(exits_);
+    Outcome outcome = Judge(exits_);
+    if (outcome.exit_code == contract::kExitCommunication && !behind_.empty()) {
+      outcome.message += "; flight record: " + behind_;
+    }
     if (state_ != State::kRestarting || outcome.exit_code == contract::kExitSucceeded) {
       SetState(State::kDone);
       return outcome;
@@ -67,6 +72,7 @@ Outcome Supervisor::Run() {
 // Returns how it ended when a rank could not be started.
 std::optional<Outcome> Supervisor::StartAll() {
   exits_.clear();
+  behind_.clear();
   deadline_.reset();
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -85,7 +91,7 @@ std::optional<Outcome> Supervisor::StartAll() {
     }
     Rank rank;
     rank.rank = plan_.FirstRank() + local;
-    rank.pid = spawned->pid;
+    rank.pid = rank.started_pid = spawned->pid;
     rank.stderr_fd = spawned->stderr_fd;
     rank.tail = std::make_unique<LineTail>("[rank " + std::to_string(rank.rank) + "] ", output_);
     std::lock_guard<std::mutex> lock(mutex_);
@@ -208,7 +214,22 @@ void Supervisor::OnExit(Rank& rank, int wait_status) {
                           : " exited with code " + std::to_string(exit.code)));
   }
   exits_.push_back(std::move(exit));
-  if (!fine && state_ == State::kRunning) Stop(State::kFailing, plan_.peer_grace);
+  if (!fine && state_ == State::kRunning) {
+    behind_ = ReadFlightRecords();  // while the others are still where they are
+    Stop(State::kFailing, plan_.peer_grace);
+  }
+}
+
+std::string Supervisor::ReadFlightRecords() const {
+  std::vector<FlightRecord> records;
+  for (const Rank& rank : ranks_) {
+    auto record = ReadFlightRecord(plan_.run_dir + "/" + contract::flight::FileName(rank.rank), rank.started_pid);
+    if (!record) continue;
+    if (rank.pid > 0) record->process_state = ProcessState(rank.pid);
+    records.push_back(std::move(*record));
+  }
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return WhoIsBehind(records, std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
 }
 
 // Reads what is there. `last`: the rank is gone; whoever still holds the pipe is not waited for.

@@ -57,6 +57,7 @@ class Supervisor {
   struct Rank {
     int rank = 0;
     pid_t pid = -1;  // -1: gone
+    pid_t started_pid = -1;
     int stderr_fd = -1;
     int sent_signal = 0;
     std::optional<int> exit_code;
@@ -73,6 +74,7 @@ class Supervisor {
   void Drain(Rank& rank, bool last);
   void Reap();
   void OnExit(Rank& rank, int wait_status);
+  std::string ReadFlightRecords() const;
   void Stop(State next, std::chrono::milliseconds grace);
   void KillAll();
   bool AllGone() const;
@@ -87,6 +89,7 @@ class Supervisor {
   int stop_signals_ = 0;
   std::optional<Clock::time_point> deadline_;  // of the stop under way
   std::vector<RankExit> exits_;                // of this round
+  std::string behind_;                         // what the flight records told when the first rank failed
 
   mutable std::mutex mutex_;  // guards what follows; Run() alone writes all but the two requests
   State state_ = State::kRunning;

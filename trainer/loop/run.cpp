@@ -187,7 +187,7 @@ int Run(const config::GetEnv& get) {
   SayFailure(rank, ended.error());
   s.report->status().message = ended.error().message;
   s.report->Phase(contract::phase::kFailed);
-  if (s.world) s.world->Abort();  // peers learn of it now and not at a deadline
+  if (s.world) s.world->Abort(ended.error().message);  // peers learn of it now and not at a deadline
   // Work may be under way in other threads: no destructor runs under its feet.
   std::fflush(nullptr);
   std::_Exit(ended.error().exit_code);

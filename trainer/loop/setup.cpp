@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <ATen/Parallel.h>
+#include "trainer/contract/flight_record.h"
 #include "trainer/dist/gloo_comm.h"
 #include "trainer/loop/determinism.h"
 #include "trainer/loop/optimizer.h"
@@ -168,10 +169,12 @@ Outcome<void> Connect(Session& s) {
   const bool loopback = s.env.master_addr == "localhost" || s.env.master_addr.rfind("127.", 0) == 0;
   rendezvous.bind_host = !s.env.pod_ip.empty() ? s.env.pod_ip : loopback ? "127.0.0.1" : "";
   rendezvous.say = observe::Warn;
+  rendezvous.record_file = s.env.run_dir + "/" + contract::flight::FileName(s.env.rank);
   auto world = dist::ConnectGloo(rendezvous);
   if (!world) return Fails(ConnectFailure(world.error()));
   s.world = std::move(*world);
   s.world->set_observer(s.watch);
+  s.world->set_default_deadline(std::chrono::seconds(s.env.collective_timeout_seconds));
   return {};
 }
 

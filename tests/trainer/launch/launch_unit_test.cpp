@@ -1,10 +1,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "operator/base/files.h"
 #include "trainer/contract/contract.h"
+#include "trainer/contract/flight_record.h"
+#include "trainer/launch/flight.h"
 #include "trainer/launch/line_tail.h"
 #include "trainer/launch/outcome.h"
 #include "trainer/launch/plan.h"
@@ -157,6 +164,99 @@ TEST(StatusJson, HidesWhatAnEarlierRoundWrote) {
   for (const char* broken : {"", "{", "[1]", "null"}) {
     EXPECT_EQ(nlohmann::json::parse(StatusJson(plan, view, broken))["phase"], "Starting") << broken;
   }
+}
+
+FlightCall CallOf(int64_t sequence, const std::string& label, bool done, int64_t changed_ns) {
+  FlightCall call;
+  call.call = static_cast<uint64_t>(sequence) + 1;
+  call.sequence = sequence;
+  call.operation = "AllReduce";
+  call.label = label;
+  call.bytes = 64;
+  call.done = done;
+  call.changed_ns = changed_ns;
+  return call;
+}
+
+TEST(Flight, TheRankThatIsBehindIsNamed) {
+  const int64_t second = 1'000'000'000;
+  std::vector<FlightRecord> records(3);
+  for (int r = 0; r < 3; ++r) {
+    records[r].rank = r;
+    records[r].process_state = 'S';
+    records[r].groups["world"] = CallOf(9, "reduce block.2", false, 7 * second);
+  }
+  EXPECT_EQ(WhoIsBehind(records, 10 * second), "");
+  records[1].groups["world"] = CallOf(8, "reduce block.1", true, 6 * second);
+  EXPECT_EQ(WhoIsBehind(records, 10 * second),
+            "rank 1 is behind: its last call is AllReduce 'reduce block.1' (#8, 64 bytes), done 4.0 s ago; "
+            "rank 0, 2 are in AllReduce 'reduce block.2' (#9, 64 bytes)");
+  // Stopped within the call that the others are in.
+  records[1].groups["world"] = records[0].groups["world"];
+  records[1].process_state = 'T';
+  EXPECT_EQ(
+      WhoIsBehind(records, 10 * second),
+      "rank 1 is behind: its process is stopped, its last call is AllReduce 'reduce block.2' (#9, 64 bytes), under "
+      "way for 3.0 s; rank 0, 2 are in AllReduce 'reduce block.2' (#9, 64 bytes)");
+  EXPECT_EQ(WhoIsBehind({}, 0), "");
+}
+
+// A group of some of the ranks says nothing of the others.
+TEST(Flight, GroupsAreComparedAmongTheirMembers) {
+  std::vector<FlightRecord> records(4);
+  for (int r = 0; r < 4; ++r) {
+    records[r].rank = r;
+    records[r].groups["world"] = CallOf(3, "norm", true, 0);
+    records[r].groups[r < 2 ? "world/0" : "world/1"] = CallOf(r == 3 ? 5 : 7, "gather", false, 0);
+  }
+  EXPECT_EQ(WhoIsBehind(records, 0),
+            "rank 3 is behind: its last call is AllReduce 'gather' (#5, 64 bytes), under way for 0.0 s; "
+            "rank 2 is in AllReduce 'gather' (#7, 64 bytes)");
+}
+
+TEST(Flight, OnlyWholeRecordsOfTheProcessAreRead) {
+  namespace flight = contract::flight;
+  const std::string file = std::filesystem::temp_directory_path() / ("trainyard-flight-" + std::to_string(getpid()));
+  std::string bytes(flight::kFileBytes, '\0');
+  flight::Header header{};
+  std::memcpy(header.magic, flight::kMagic, sizeof header.magic);
+  header.format = flight::kFormat;
+  header.entries = flight::kEntries;
+  header.rank = 4;
+  header.pid = 77;
+  flight::Entry entry{};
+  entry.version = 2;
+  entry.phase = flight::kUnderWay;
+  entry.started_ns = 5;
+  std::strcpy(entry.operation, "AllGather");
+  std::strcpy(entry.group, "world");
+  const auto put = [&](uint64_t call, int64_t sequence, uint64_t version, const std::string& label) {
+    entry.call = call;
+    entry.sequence = sequence;
+    entry.version = version;
+    std::strcpy(entry.label, label.c_str());
+    std::memcpy(bytes.data() + sizeof header + call % flight::kEntries * sizeof entry, &entry, sizeof entry);
+  };
+  put(300, 40, 2, "newest whole one");  // the ring has gone round
+  put(299, 39, 2, "before it");
+  put(301, 41, 3, "being written");
+  put(302, -1, 2, "a message");
+  std::memcpy(bytes.data(), &header, sizeof header);
+  ASSERT_TRUE(WriteFileAtomically(file, bytes));
+  const auto record = ReadFlightRecord(file, 77);
+  ASSERT_TRUE(record);
+  EXPECT_EQ(record->rank, 4);
+  ASSERT_EQ(record->groups.size(), 1U);
+  EXPECT_EQ(record->groups.at("world").Text(), "AllGather 'newest whole one' (#40, 0 bytes)");
+  EXPECT_FALSE(record->groups.at("world").done);
+  EXPECT_EQ(record->groups.at("world").changed_ns, 5);
+  EXPECT_FALSE(ReadFlightRecord(file, 78)) << "of an earlier round";
+  ASSERT_TRUE(WriteFileAtomically(file, bytes.substr(0, 1000)));
+  EXPECT_FALSE(ReadFlightRecord(file, 77));
+  std::filesystem::remove(file);
+  EXPECT_FALSE(ReadFlightRecord(file, 77));
+  EXPECT_EQ(ProcessState(getpid()), 'R');
+  EXPECT_EQ(ProcessState(-1), '?');
 }
 
 }  // namespace
