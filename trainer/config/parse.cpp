@@ -184,6 +184,10 @@ Training ReadTraining(JsonReader r) {
   t.optimizer = ReadOptimizer(r.Object("optimizer"));
   t.schedule = ReadSchedule(r.Object("schedule"));
   t.gradient_clip_norm = r.Number("gradientClipNorm", 0, 1e12, false);
+  if (r.Has("onNonFiniteLoss")) {
+    t.on_non_finite_loss =
+        r.Enum<NonFinite>("onNonFiniteLoss", {{"Stop", NonFinite::kStop}, {"SkipStep", NonFinite::kSkipStep}});
+  }
   JsonReader evaluation = r.Object("evaluation", true);
   if (evaluation.present()) {
     t.evaluation_every_steps = evaluation.Int("everySteps", 0, kManySteps);

@@ -77,7 +77,8 @@ void Report::Step(const observe::StepRecord& record) {
   if (!active_) return;
   status_.phase = contract::phase::kTraining;
   status_.step = record.step;
-  status_.loss = record.loss;
+  if (std::isfinite(record.loss)) status_.loss = record.loss;  // else that of the last step that was taken
+  status_.skipped_steps = record.skipped_steps;
   status_.tokens_per_second = record.tokens_per_second;
   status_.mfu = record.mfu;
   status_.step_seconds = record.step_seconds;

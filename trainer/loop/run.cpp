@@ -70,6 +70,7 @@ observe::StepRecord Record(const Session& s, const StepResult& result, double se
   record.optimizer_seconds = clock.Take(Activity::kOptimizer);
   record.checkpoint_seconds = clock.Take(Activity::kCheckpoint);
   record.cursor = s.progress.cursor;
+  record.skipped_steps = s.progress.skipped;
   return record;
 }
 

@@ -27,9 +27,11 @@ namespace trainyard::loop {
 
 // How far training has come. All of it is in train_state.json.
 struct Progress {
-  int64_t step = 0;    // optimizer steps done
-  int64_t cursor = 0;  // sequences consumed by all ranks together
-  int64_t tokens = 0;  // the same in tokens
+  int64_t step = 0;              // optimizer steps done
+  int64_t cursor = 0;            // sequences consumed by all ranks together
+  int64_t tokens = 0;            // the same in tokens
+  int64_t skipped = 0;           // of the steps done, those without an update
+  int64_t skipped_in_a_row = 0;  // until the last step
   std::optional<double> loss;
   std::optional<double> initial_validation_loss;
   std::optional<double> validation_loss;

@@ -80,6 +80,7 @@ std::string TrainStateJson(const Session& s) {
                                  {"step", s.progress.step},
                                  {"consumedSequences", s.progress.cursor},
                                  {"consumedTokens", s.progress.tokens},
+                                 {"skippedSteps", s.progress.skipped},
                                  {"seed", s.job.training.seed},
                                  {"sequenceLength", s.job.training.sequence_length},
                                  {"globalBatchSize", s.job.training.global_batch_size},
@@ -112,6 +113,7 @@ Outcome<Progress> ParseTrainState(const Session& s, const nlohmann::json& state)
     progress.step = state.at("step").get<int64_t>();
     progress.cursor = state.at("consumedSequences").get<int64_t>();
     progress.tokens = state.at("consumedTokens").get<int64_t>();
+    progress.skipped = state.value("skippedSteps", int64_t{0});  // states of before steps could be skipped
     seed = state.at("seed").get<uint64_t>();
     length = state.at("sequenceLength").get<int64_t>();
     fingerprint = state.at("dataFingerprint").get<std::string>();

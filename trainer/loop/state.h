@@ -24,7 +24,8 @@ StateSlices SlicesOf(engine::Engine& engine);
 // Copies host memory back where it is not the live state itself.
 void StoreSlices(const StateSlices& slices);
 
-// {"version", "step", "consumedSequences", "consumedTokens", "seed", "sequenceLength", "globalBatchSize",
+// {"version", "step", "consumedSequences", "consumedTokens", "skippedSteps", "seed", "sequenceLength",
+// "globalBatchSize",
 //  "dataFingerprint", "loss", "initialValidationLoss", "validationLoss", "resume", "worldSize", "threads", "optimizer",
 //  "model", "determinism"}
 std::string TrainStateJson(const Session& session);

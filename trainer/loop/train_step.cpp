@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,29 +20,72 @@ namespace {
 using observe::Activity;
 
 // What the ranks agree on after backward, in one sum: the loss of each micro-batch in a place of its own, so that the
-// total is added in the same order at every world size, then tokens and stop bit.
+// total is added in the same order at every world size, then for each rank whether its own loss is no number, then
+// tokens and stop bit.
 class Agreement {
  public:
-  explicit Agreement(int64_t micro_batches) : values_(static_cast<size_t>(micro_batches) + 2, 0.0) {}
+  Agreement(int64_t micro_batches, int world)
+      : losses_(static_cast<size_t>(micro_batches)), values_(losses_ + static_cast<size_t>(world) + 2, 0.0) {}
   void Clear() { std::fill(values_.begin(), values_.end(), 0.0); }
-  double& loss(int64_t micro_batch) { return values_[static_cast<size_t>(micro_batch)]; }
+  // Books the sum over a micro-batch that `rank` computed. One that is no number is left out: it would hide who made
+  // it.
+  void AddLoss(int64_t micro_batch, int rank, double sum) {
+    if (std::isfinite(sum)) {
+      values_[static_cast<size_t>(micro_batch)] = sum;
+    } else {
+      values_[losses_ + static_cast<size_t>(rank)] = 1;
+    }
+  }
   double& tokens() { return values_[values_.size() - 2]; }
   double& stop() { return values_.back(); }
   void Reduce(dist::Comm& comm, const std::string& label) { SumInOrder(comm, values_, label); }
-  double LossSum() const {
-    double sum = 0;
-    for (size_t i = 0; i + 2 < values_.size(); ++i) sum += values_[i];
-    return sum;
+  // Over all micro-batches; may overflow.
+  double LossSum() const { return std::accumulate(values_.begin(), values_.begin() + losses_, 0.0); }
+  // "rank 1, 3", or "" when all losses are numbers.
+  std::string NonFiniteRanks() const {
+    std::string ranks;
+    for (size_t i = losses_; i + 2 < values_.size(); ++i) {
+      if (values_[i] > 0) ranks += (ranks.empty() ? "rank " : ", ") + std::to_string(i - losses_);
+    }
+    return ranks;
   }
 
  private:
+  const size_t losses_;
   std::vector<double> values_;
 };
 
-Failure NonFinite(int64_t step, const std::string& what) {
-  return {contract::kExitNonFinite, what + " of step " + std::to_string(step) +
-                                        " is not finite, so this step is not taken; the last checkpoint stays: lower "
-                                        "training.optimizer.learningRate or look at the data"};
+// Steps in a row that SkipStep passes over: what makes more of them is no accident.
+constexpr int64_t kMostSkipsInARow = 20;
+
+// What is not finite in this step, in words that are the same on every rank; "" when all is.
+std::string NonFinite(Session& s, const Agreement& agreement, double scale, StepResult& result) {
+  result.loss = std::numeric_limits<double>::quiet_NaN();
+  if (const std::string ranks = agreement.NonFiniteRanks(); !ranks.empty()) return "the loss on " + ranks;
+  result.loss = agreement.LossSum() * scale;
+  if (!std::isfinite(result.loss)) return "the sum of the losses of all ranks";
+  result.gradient_norm = s.engine->GradNorm(scale);
+  if (std::isfinite(result.gradient_norm)) return "";
+  const std::string& reason = s.engine->ExactReason();
+  return "the gradient norm (" + (reason.empty() ? "each loss was finite" : reason) + ")";
+}
+
+// Passes over the step where the job says so, else fails.
+Outcome<void> Skip(Session& s, int64_t step, const std::string& what) {
+  const std::string text = what + " of step " + std::to_string(step) + " is not finite";
+  if (s.job.training.on_non_finite_loss == config::NonFinite::kStop) {
+    return Fails(contract::kExitNonFinite, text +
+                                               ", so this step is not taken; the last checkpoint stays: lower "
+                                               "training.optimizer.learningRate or look at the data");
+  }
+  if (++s.progress.skipped_in_a_row > kMostSkipsInARow) {
+    return Fails(contract::kExitNonFinite, text + ", and so were those of the " + std::to_string(kMostSkipsInARow) +
+                                               " steps before it: training.onNonFiniteLoss SkipStep does not help "
+                                               "here; lower training.optimizer.learningRate or look at the data");
+  }
+  ++s.progress.skipped;
+  if (s.env.rank == 0) observe::Warn(text + ": skipped, with weights and optimizer as they were");
+  return {};
 }
 
 // One step of this rank until the ranks meet: its micro-batches, forward and backward.
@@ -69,7 +114,7 @@ class MicroBatches {
       s_.watch->Switch(Activity::kCompute);
       at::Tensor loss = s_.model->LossSum(tokens, weights);
       if (!plan.padding) {
-        agreement.loss(plan.first / s_.job.training.micro_batch_size) = loss.item<double>();
+        agreement.AddLoss(plan.first / s_.job.training.micro_batch_size, s_.env.rank, loss.item<double>());
         agreement.tokens() += static_cast<double>(batch->targets);
       }
       s_.engine->Backward(std::move(loss), i + 1 == plans_.size(), plan.padding);
@@ -104,7 +149,7 @@ class MicroBatches {
 Outcome<StepResult> TrainStep(Session& s, int64_t step) {
   const config::Training& training = s.job.training;
   const std::string label = "step " + std::to_string(step);
-  Agreement agreement(data::MicroBatchCount(training.global_batch_size, training.micro_batch_size));
+  Agreement agreement(data::MicroBatchCount(training.global_batch_size, training.micro_batch_size), s.env.world);
   MicroBatches micro_batches(s, step);
   if (auto ran = micro_batches.Run(agreement); !ran) return Fails(ran.error());
   if (!s.engine->FinishBackward()) {
@@ -122,24 +167,23 @@ Outcome<StepResult> TrainStep(Session& s, int64_t step) {
     return Fails(contract::kExitData, "training data of " + label + ": every target follows data.documentSeparator");
   }
   const double scale = 1.0 / agreement.tokens();
-  result.loss = agreement.LossSum() * scale;
-  // Both figures are the same on every rank, so all leave together.
-  if (!std::isfinite(result.loss)) return Fails(NonFinite(step, "the loss"));
+  // The same on every rank, so all skip the step, leave or go on together.
   s.watch->Switch(Activity::kOptimizer);
-  result.gradient_norm = s.engine->GradNorm(scale);
-  if (!std::isfinite(result.gradient_norm)) {
-    const std::string& reason = s.engine->ExactReason();
-    return Fails(NonFinite(step, "the gradient norm" + (reason.empty() ? "" : " (" + reason + ")")));
-  }
-
+  const std::string what = NonFinite(s, agreement, scale, result);
   result.learning_rate = PlannedRate(training, step);
-  s.engine->Step(result.learning_rate, scale * optim::ClipFactor(result.gradient_norm, training.gradient_clip_norm),
-                 step);
+  if (what.empty()) {
+    // A skipped step is none for the optimizer: its bias correction counts updates.
+    s.engine->Step(result.learning_rate, scale * optim::ClipFactor(result.gradient_norm, training.gradient_clip_norm),
+                   step - s.progress.skipped);
+    s.progress.skipped_in_a_row = 0;
+    s.progress.loss = result.loss;
+  } else if (auto skipped = Skip(s, step, what); !skipped) {
+    return Fails(skipped.error());
+  }
   s.watch->Switch(Activity::kOther);
   s.progress.step = step;
   s.progress.cursor += training.global_batch_size;
   s.progress.tokens += result.tokens;
-  s.progress.loss = result.loss;
   return result;
 }
 

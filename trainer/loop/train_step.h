@@ -9,7 +9,9 @@
 namespace trainyard::loop {
 
 struct StepResult {
-  double loss = 0;           // mean nats per token of the global batch, before the update; same bits on every rank
+  // Mean nats per token of the global batch, before the update; same bits on every rank. Not finite: the step was
+  // skipped, or its gradient norm is not finite either.
+  double loss = 0;
   double gradient_norm = 0;  // before clipping
   double learning_rate = 0;
   int64_t tokens = 0;  // targets of the global batch
@@ -17,8 +19,9 @@ struct StepResult {
 };
 
 // Runs step `step` (from 1), advances the session's progress and books its time on session.watch. The loss is a sum
-// over tokens, divided once by the global token count. Failures: kExitData; kExitNonFinite, on every rank and before
-// the update. Throws CommError.
+// over tokens, divided once by the global token count. A loss or gradient norm that is not finite ends training
+// (kExitNonFinite, on every rank and before the update) or, with SkipStep, passes over the update alone. Failures
+// besides: kExitData. Throws CommError.
 Outcome<StepResult> TrainStep(Session& session, int64_t step);
 
 }  // namespace trainyard::loop

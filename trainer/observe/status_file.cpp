@@ -34,6 +34,7 @@ std::string ToJson(const TrainerStatus& status) {
   number("optimizerSeconds", status.optimizer_seconds);
   number("checkpointSeconds", status.checkpoint_seconds);
   if (status.resumed_from_step) json["resumedFromStep"] = *status.resumed_from_step;
+  if (status.skipped_steps > 0) json["skippedSteps"] = status.skipped_steps;
   json["worldSize"] = status.world_size;
   if (!status.parameter_hash.empty()) json["parameterHash"] = status.parameter_hash;
   if (status.checkpoint) {

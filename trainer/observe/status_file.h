@@ -65,6 +65,7 @@ struct TrainerStatus {
   std::optional<double> step_seconds;  // of the last step, as the next five: see StepRecord
   std::optional<double> data_seconds, compute_seconds, communication_seconds, optimizer_seconds, checkpoint_seconds;
   std::optional<int64_t> resumed_from_step;
+  int64_t skipped_steps = 0;
   std::optional<CheckpointStatus> checkpoint;
   std::optional<MemoryStatus> memory;
   std::optional<RankMemoryStatus> rank_memory;

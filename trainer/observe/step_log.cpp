@@ -50,6 +50,7 @@ std::string ToJson(const StepRecord& record) {
                      {"computeSeconds", rounded(record.ranks->compute_seconds)},
                      {"communicationSeconds", rounded(record.ranks->communication_seconds)}};
   }
+  if (record.skipped_steps > 0) json["skippedSteps"] = record.skipped_steps;
   return json.dump();
 }
 

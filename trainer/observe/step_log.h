@@ -35,6 +35,7 @@ struct StepRecord {
   double checkpoint_seconds = 0;     // time that training stood still after the previous step; 0 when nothing was saved
   int64_t cursor = 0;                // sequences consumed after this step
   std::optional<RankColumns> ranks;  // once every few steps
+  int64_t skipped_steps = 0;         // so far, this one included: their loss or gradient norm was not finite
 };
 
 // One line without newline. Numbers that are not finite are left out. PURE.

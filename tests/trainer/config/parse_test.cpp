@@ -71,6 +71,15 @@ TEST(ParseJob, DeterminismIsOptional) {
             "training.determinism WorldSize");
 }
 
+TEST(ParseJob, OnNonFiniteLossIsStopUnlessSaid) {
+  EXPECT_EQ(Parse(Valid().dump())->training.on_non_finite_loss, NonFinite::kStop);
+  json document = Valid();
+  document["training"]["onNonFiniteLoss"] = "SkipStep";
+  EXPECT_EQ(Parse(document.dump())->training.on_non_finite_loss, NonFinite::kSkipStep);
+  EXPECT_THAT(ErrorWith("/training/onNonFiniteLoss", "Ignore"),
+              HasSubstr("training.onNonFiniteLoss: \"Ignore\" is unknown; use one of Stop, SkipStep"));
+}
+
 TEST(ParseJob, ReadsEverything) {
   const auto job = Parse(Valid().dump());
   ASSERT_TRUE(job.has_value()) << job.error().message;

@@ -5,12 +5,10 @@
 #include <thread>
 
 #include "tests/trainer/loop/checkpoint_tensors.h"
-#include "tests/trainer/loop/job_fixture.h"
+#include "tests/trainer/loop/thread_ranks.h"
 #include "trainer/checkpoint/fence.h"
-#include "trainer/dist/in_process_comm.h"
 #include "trainer/loop/restore.h"
 #include "trainer/loop/save.h"
-#include "trainer/loop/setup.h"
 #include "trainer/loop/state.h"
 #include "trainer/loop/train_step.h"
 
@@ -20,7 +18,7 @@ namespace {
 constexpr int64_t kSteps = 3;
 constexpr size_t kParameters = 20;  // two blocks of nine, embedding and final norm
 
-class ReshardTest : public JobTest {
+class ReshardTest : public ThreadRanksTest {
  protected:
   ReshardTest() {
     auto& model = job_["model"];
@@ -29,55 +27,6 @@ class ReshardTest : public JobTest {
     model["kvHeads"] = 1;  // 6 rows
     model["ffnSize"] = 20;
     job_["training"]["microBatchSize"] = 1;
-  }
-
-  // Runs `body` on every rank of a job as it is now; the first failure of any rank is returned.
-  std::string OnRanks(int world, const std::function<Outcome<void>(Session&)>& body) {
-    ++attempt_;
-    WriteText(dir_ / "job.json", job_.dump());
-    auto comms = dist::MakeInProcessComms(world);
-    std::vector<std::string> failures(static_cast<size_t>(world));
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < world; ++rank) {
-      threads.emplace_back([&, rank] {
-        auto& failure = failures[static_cast<size_t>(rank)];
-        auto& comm = comms[static_cast<size_t>(rank)];
-        try {
-          auto session = Prepare(EnvOf(rank, world), [](const char*) -> const char* { return nullptr; });
-          if (!session) {
-            failure = session.error().message;
-            comm->Abort();
-            return;
-          }
-          (*session)->world = std::move(comm);
-          BuildModel(**session);
-          if (auto done = body(**session); !done) {
-            failure = done.error().message;
-            (*session)->world->Abort();
-          }
-        } catch (const std::exception& exception) {
-          failure = exception.what();
-        }
-      });
-    }
-    for (auto& thread : threads) thread.join();
-    for (const std::string& failure : failures) {
-      if (!failure.empty()) return failure;
-    }
-    return "";
-  }
-
-  config::RankEnv EnvOf(int rank, int world) const {
-    config::RankEnv env;
-    env.rank = rank;
-    env.world = world;
-    env.local_rank = rank;
-    env.uid = "uid-1";
-    env.attempt = attempt_;
-    env.job_file = dir_ / "job.json";
-    env.volume_root = dir_ / "volumes";
-    env.run_dir = dir_ / "run";
-    return env;
   }
 
   Tensors ReadAll(const std::string& path_in_volume) const {
@@ -133,8 +82,6 @@ class ReshardTest : public JobTest {
       }
     }
   }
-
-  int attempt_ = 0;
 };
 
 TEST_F(ReshardTest, EveryTensorIsByteEqualForAllPairs_Bug1_7_11_14) { ExpectByteEqualForAllPairs({1, 2, 3, 4, 8}, 3); }
