@@ -82,8 +82,11 @@ void Fields(A& a, V& v) {
   a("optimizer", v.optimizer);
   a("schedule", v.schedule);
   a("gradientClipNorm", v.gradient_clip_norm);
+  a("onNonFiniteLoss", v.on_non_finite_loss);
   a("evaluation", v.evaluation);
+  a("activationCheckpointing", v.activation_checkpointing);
   a("seed", v.seed);
+  a("determinism", v.determinism);
 }
 
 template <typename A, Of<Parallelism> V>

@@ -34,6 +34,12 @@ TRAINYARD_ENUM_NAMES(ScheduleType, 4, {ScheduleType::kCosine, "Cosine"}, {Schedu
                      {ScheduleType::kConstant, "Constant"}, {ScheduleType::kWarmupStableDecay, "WarmupStableDecay"});
 TRAINYARD_ENUM_NAMES(DecayShape, 3, {DecayShape::kLinear, "Linear"}, {DecayShape::kCosine, "Cosine"},
                      {DecayShape::kSqrt, "Sqrt"});
+TRAINYARD_ENUM_NAMES(ActivationCheckpointing, 4, {ActivationCheckpointing::kAuto, "Auto"},
+                     {ActivationCheckpointing::kNone, "None"}, {ActivationCheckpointing::kSelective, "Selective"},
+                     {ActivationCheckpointing::kFull, "Full"});
+TRAINYARD_ENUM_NAMES(NonFiniteLoss, 2, {NonFiniteLoss::kStop, "Stop"}, {NonFiniteLoss::kSkipStep, "SkipStep"});
+TRAINYARD_ENUM_NAMES(Determinism, 3, {Determinism::kNone, "None"}, {Determinism::kLayout, "Layout"},
+                     {Determinism::kWorldSize, "WorldSize"});
 TRAINYARD_ENUM_NAMES(Strategy, 5, {Strategy::kAuto, "Auto"}, {Strategy::kDdp, "DDP"}, {Strategy::kZero1, "ZeRO1"},
                      {Strategy::kZero2, "ZeRO2"}, {Strategy::kFsdp, "FSDP"});
 TRAINYARD_ENUM_NAMES(NvLink, 3, {NvLink::kRequired, "Required"}, {NvLink::kPreferred, "Preferred"},

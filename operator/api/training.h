@@ -1,4 +1,5 @@
-// spec.training of a TrainingJob: batches, precision, optimizer, schedule, evaluation. Thread-safety: plain values.
+// spec.training of a TrainingJob: batches, precision, optimizer, schedule, evaluation, what is kept of
+// activations, what is promised of the bits. Thread-safety: plain values.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +12,9 @@ enum class Precision { kBf16, kFp32 };
 enum class OptimizerKind { kAdamW, kSgd };
 enum class ScheduleType { kCosine, kLinear, kConstant, kWarmupStableDecay };
 enum class DecayShape { kLinear, kCosine, kSqrt };
+enum class ActivationCheckpointing { kAuto, kNone, kSelective, kFull };
+enum class NonFiniteLoss { kStop, kSkipStep };
+enum class Determinism { kNone, kLayout, kWorldSize };
 
 struct Optimizer {
   OptimizerKind name = OptimizerKind::kAdamW;
@@ -45,8 +49,11 @@ struct Training {
   Optimizer optimizer;
   Schedule schedule;
   double gradient_clip_norm = 1.0;  // 0: no clipping
+  NonFiniteLoss on_non_finite_loss = NonFiniteLoss::kStop;
   Evaluation evaluation;
+  ActivationCheckpointing activation_checkpointing = ActivationCheckpointing::kAuto;
   int64_t seed = 1234;
+  Determinism determinism = Determinism::kNone;
 };
 
 }  // namespace trainyard::api

@@ -21,6 +21,7 @@ constexpr Immutable kImmutable[] = {
     {"/training/precision", "it is part of the result"},
     {"/training/optimizer/name", "checkpoints hold its state"},
     {"/training/seed", "the sample order follows from it"},
+    {"/training/determinism", "it is part of the result"},
     {"/checkpoint/path", "the job's checkpoints are there"},
     {"/checkpoint/volume", "the job's checkpoints are there"},
     {"/managedBy", "the controller that began it must end it"},

@@ -61,8 +61,10 @@ json SchedulePart(const api::Training& t) {
   return out;
 }
 
-json TrainingPart(const api::Training& t, api::DeviceKind device, int64_t micro_batch) {
-  return {{"device", Name(device)},
+// What is not asked for is left out, as above.
+json TrainingPart(const api::Training& t, api::DeviceKind device, const api::PlanStatus& plan) {
+  const int64_t micro_batch = plan.micro_batch_size > 0 ? plan.micro_batch_size : t.micro_batch_size;
+  json out{{"device", Name(device)},
           {"sequenceLength", t.sequence_length},
           {"globalBatchSize", t.global_batch_size},
           {"microBatchSize", micro_batch},
@@ -73,6 +75,12 @@ json TrainingPart(const api::Training& t, api::DeviceKind device, int64_t micro_
           {"gradientClipNorm", t.gradient_clip_norm},
           {"evaluation", {{"everySteps", t.evaluation.every_steps}, {"batches", t.evaluation.batches}}},
           {"seed", t.seed}};
+  if (plan.activation_checkpointing != "" && plan.activation_checkpointing != "None") {
+    out["activationCheckpointing"] = plan.activation_checkpointing;
+  }
+  if (t.on_non_finite_loss != api::NonFiniteLoss::kStop) out["onNonFiniteLoss"] = Name(t.on_non_finite_loss);
+  if (t.determinism != api::Determinism::kNone) out["determinism"] = Name(t.determinism);
+  return out;
 }
 
 }  // namespace
@@ -92,10 +100,9 @@ json ResolvedJob(const api::TrainingJob& job, const api::PlanStatus& plan) {
   const api::Spec& spec = job.spec;
   // A plan with CUDA on simulated nodes never gets this far (JudgePlan).
   api::DeviceKind device = ResolveDevice(spec.training.device, plan.product).value_or(api::DeviceKind::kCpu);
-  int64_t micro_batch = plan.micro_batch_size > 0 ? plan.micro_batch_size : spec.training.micro_batch_size;
   json out = {{"contract", contract::kVersion},
               {"job", {{"namespace", job.meta.ns}, {"name", job.meta.name}, {"uid", job.meta.uid}}},
-              {"training", TrainingPart(spec.training, device, micro_batch)},
+              {"training", TrainingPart(spec.training, device, plan)},
               {"parallelism", {{"strategy", plan.strategy}}}};
   if (spec.model.architecture) out["model"] = ModelPart(*spec.model.architecture);
   if (spec.data) {

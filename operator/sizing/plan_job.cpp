@@ -141,6 +141,23 @@ api::PlanStatus StatusOf(const api::TrainingJob& job, const Plan& plan, const Pl
   return status;
 }
 
+// What to try: the one asked for, or all that whoever runs the job can do.
+std::vector<Checkpointing> CheckpointingOf(const api::Spec& spec) {
+  switch (spec.training.activation_checkpointing) {
+    case api::ActivationCheckpointing::kNone:
+      return {Checkpointing::kNone};
+    case api::ActivationCheckpointing::kSelective:
+      return {Checkpointing::kSelective};
+    case api::ActivationCheckpointing::kFull:
+      return {Checkpointing::kFull};
+    case api::ActivationCheckpointing::kAuto:
+      break;
+  }
+  // What a program of the user's own calls selective is not known.
+  if (!spec.UsesBundledTrainer()) return {Checkpointing::kNone, Checkpointing::kFull};
+  return {Checkpointing::kNone, Checkpointing::kSelective, Checkpointing::kFull};
+}
+
 }  // namespace
 
 PlanRequest RequestOf(const api::TrainingJob& job, ModelShape shape, std::shared_ptr<const Catalogue> catalogue) {
@@ -164,6 +181,10 @@ PlanRequest RequestOf(const api::TrainingJob& job, ModelShape shape, std::shared
   }
   r.sequence_length = training.sequence_length;
   r.micro_batch = training.micro_batch_size;
+  // The same bits at every number of GPUs need the same kernels on the same shapes: the first plan's choice stays.
+  if (r.micro_batch == 0 && training.determinism == api::Determinism::kWorldSize && job.status.plan) {
+    r.micro_batch = job.status.plan->micro_batch_size;
+  }
   r.global_batch = training.global_batch_size;
   r.tokens = static_cast<double>(training.steps) * static_cast<double>(training.global_batch_size) *
              static_cast<double>(training.sequence_length);
@@ -175,9 +196,8 @@ PlanRequest RequestOf(const api::TrainingJob& job, ModelShape shape, std::shared
     r.time_correction = measured->step_seconds;
   }
   if (job.spec.checkpoint) r.keep_last = job.spec.checkpoint->keep_last;
-  // Our trainer keeps every activation; a user's own program may recompute them.
   r.bundled_trainer = job.spec.UsesBundledTrainer();
-  if (r.bundled_trainer) r.checkpointing = {Checkpointing::kNone};
+  r.checkpointing = CheckpointingOf(job.spec);
   return r;
 }
 

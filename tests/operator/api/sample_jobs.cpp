@@ -49,8 +49,11 @@ TrainingJob FullJob() {
                              .decay_steps = 40,
                              .decay_shape = DecayShape::kSqrt},
                 .gradient_clip_norm = 0.5,
+                .on_non_finite_loss = NonFiniteLoss::kSkipStep,
                 .evaluation = {.every_steps = 100, .batches = 8},
-                .seed = 9223372036854775807};
+                .activation_checkpointing = ActivationCheckpointing::kSelective,
+                .seed = 9223372036854775807,
+                .determinism = Determinism::kWorldSize};
   s.parallelism.strategy = Strategy::kZero2;
   s.gpus = {.count = 2,
             .min_count = 1,
