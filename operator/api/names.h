@@ -40,8 +40,8 @@ TRAINYARD_ENUM_NAMES(ActivationCheckpointing, 4, {ActivationCheckpointing::kAuto
 TRAINYARD_ENUM_NAMES(NonFiniteLoss, 2, {NonFiniteLoss::kStop, "Stop"}, {NonFiniteLoss::kSkipStep, "SkipStep"});
 TRAINYARD_ENUM_NAMES(Determinism, 3, {Determinism::kNone, "None"}, {Determinism::kLayout, "Layout"},
                      {Determinism::kWorldSize, "WorldSize"});
-TRAINYARD_ENUM_NAMES(Strategy, 5, {Strategy::kAuto, "Auto"}, {Strategy::kDdp, "DDP"}, {Strategy::kZero1, "ZeRO1"},
-                     {Strategy::kZero2, "ZeRO2"}, {Strategy::kFsdp, "FSDP"});
+TRAINYARD_ENUM_NAMES(Strategy, 6, {Strategy::kAuto, "Auto"}, {Strategy::kDdp, "DDP"}, {Strategy::kZero1, "ZeRO1"},
+                     {Strategy::kZero2, "ZeRO2"}, {Strategy::kFsdp, "FSDP"}, {Strategy::kHsdp, "HSDP"});
 TRAINYARD_ENUM_NAMES(NvLink, 3, {NvLink::kRequired, "Required"}, {NvLink::kPreferred, "Preferred"},
                      {NvLink::kAny, "Any"});
 TRAINYARD_ENUM_NAMES(TopologyMode, 2, {TopologyMode::kRequired, "Required"}, {TopologyMode::kPreferred, "Preferred"});

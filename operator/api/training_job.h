@@ -31,7 +31,7 @@ inline constexpr int kMaxNameLength = 45;
 
 enum class Family { kLlama };
 enum class DataFormat { kText, kTokens };
-enum class Strategy { kAuto, kDdp, kZero1, kZero2, kFsdp };
+enum class Strategy { kAuto, kDdp, kZero1, kZero2, kFsdp, kHsdp };
 enum class NvLink { kRequired, kPreferred, kAny };
 enum class TopologyMode { kRequired, kPreferred };
 enum class Goal { kCheapest, kFastest };
@@ -203,7 +203,7 @@ struct PlanAlternative {
 
 // The frozen plan of a generation; bytes are per GPU.
 struct PlanStatus {
-  std::string strategy;  // DDP, ZeRO1, ZeRO2, FSDP
+  std::string strategy;  // DDP, ZeRO1, ZeRO2, FSDP, HSDP
   int64_t gpus = 0;
   int64_t per_node = 0;
   std::string product;

@@ -185,7 +185,7 @@ void CheckProgram(Checks& c, const Spec& spec) {
   if (!spec.UsesBundledTrainer() && spec.parallelism.strategy == Strategy::kAuto) {
     c.Report("spec.parallelism.strategy",
              "is required with an image or command of your own, since only you know what your program does; one of "
-             "DDP, ZeRO1, ZeRO2, FSDP");
+             "DDP, ZeRO1, ZeRO2, FSDP, HSDP");
   }
   if (spec.UsesBundledTrainer() && !spec.args.empty()) {
     c.Report("spec.args", "has no meaning without image or command; the bundled trainer takes no arguments");

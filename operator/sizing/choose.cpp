@@ -16,6 +16,7 @@ constexpr double kCompletePcie = 32e9;  // what OffloadRates::pcie is measured o
 
 std::vector<api::Strategy> Strategies(api::Strategy wanted, int64_t ranks) {
   using api::Strategy;
+  if (wanted == Strategy::kHsdp) return {Strategy::kFsdp};  // inside one node the two are one
   if (wanted != Strategy::kAuto) return {wanted};
   if (ranks == 1) return {Strategy::kDdp};
   return {Strategy::kDdp, Strategy::kZero1, Strategy::kZero2, Strategy::kFsdp};
@@ -23,13 +24,16 @@ std::vector<api::Strategy> Strategies(api::Strategy wanted, int64_t ranks) {
 
 std::vector<Method> MethodsFor(const PlanRequest& request, int64_t gpus, int64_t per_node, int64_t ranks) {
   std::vector<Method> methods;
-  // Copies of a sharded state, one per node, for programs that can: FSDP's smaller traffic between nodes.
+  // Copies of a sharded state, one per node: FSDP's smaller traffic between nodes.
   const int64_t in_node = per_node / request.tensor_parallel;
-  const bool hybrid = request.strategy == api::Strategy::kAuto && !request.bundled_trainer && gpus > per_node &&
-                      in_node > 1 && request.pipeline_parallel == 1 && ranks % in_node == 0 && ranks > in_node;
+  const bool possible = gpus > per_node && in_node > 1 && request.pipeline_parallel == 1 && ranks % in_node == 0 &&
+                        ranks > in_node;
+  const bool only = possible && request.strategy == api::Strategy::kHsdp;
+  const bool hybrid = only || (possible && request.strategy == api::Strategy::kAuto);
   for (Offload offload : request.offloads) {
     for (Checkpointing checkpointing : request.checkpointing) {
       for (api::Strategy strategy : Strategies(request.strategy, ranks)) {
+        if (only) break;
         methods.push_back({.offload = offload,
                            .checkpointing = checkpointing,
                            .strategy = strategy,

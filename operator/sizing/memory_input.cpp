@@ -69,6 +69,7 @@ int StageOf(const MemoryInput& in) {
     case api::Strategy::kZero2:
       return 2;
     case api::Strategy::kFsdp:
+    case api::Strategy::kHsdp:
       return 3;
     case api::Strategy::kAuto:
     case api::Strategy::kDdp:

@@ -21,11 +21,27 @@ std::string NameOf(const Method& method) {
   return name;
 }
 
+api::Strategy StrategyOf(const PlanOption& option) {
+  return option.strategy == api::Strategy::kFsdp && option.replicas > 1 ? api::Strategy::kHsdp : option.strategy;
+}
+
+api::ActivationCheckpointing CheckpointingOf(const PlanOption& option) {
+  switch (option.checkpointing) {
+    case Checkpointing::kNone:
+      return api::ActivationCheckpointing::kNone;
+    case Checkpointing::kSelective:
+      return api::ActivationCheckpointing::kSelective;
+    case Checkpointing::kFull:
+      return api::ActivationCheckpointing::kFull;
+  }
+  return api::ActivationCheckpointing::kAuto;
+}
+
 std::string MethodOf(const PlanOption& option) {
   return NameOf({.offload = option.offload,
                  .checkpointing = option.checkpointing,
                  .strategy = option.strategy,
-                 .hybrid = option.strategy == api::Strategy::kFsdp && option.replicas > 1});
+                 .hybrid = StrategyOf(option) == api::Strategy::kHsdp});
 }
 
 PerGpuBytes Evaluator::BytesAt(const Trial& trial, int64_t micro_batch, int64_t sequence) {

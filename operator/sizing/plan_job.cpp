@@ -88,7 +88,7 @@ double Excess(const PlanOption& option) {
 
 api::PlanStatus StatusOf(const api::TrainingJob& job, const Plan& plan, const PlanOption& option) {
   api::PlanStatus status;
-  status.strategy = std::string(api::ToString(option.strategy));
+  status.strategy = std::string(api::ToString(StrategyOf(option)));
   status.gpus = option.gpus;
   status.per_node = option.per_node;
   status.product = option.product;
@@ -100,9 +100,7 @@ api::PlanStatus StatusOf(const api::TrainingJob& job, const Plan& plan, const Pl
   status.checkpoint_bytes = option.checkpoint_bytes;
   status.why = option.why;
   status.generation = job.meta.generation;
-  status.activation_checkpointing = option.checkpointing == Checkpointing::kFull        ? "Full"
-                                    : option.checkpointing == Checkpointing::kSelective ? "Selective"
-                                                                                        : "None";
+  status.activation_checkpointing = std::string(api::ToString(CheckpointingOf(option)));
   const PerGpuBytes& b = option.bytes;
   status.bytes = {.weights = b.weights,
                   .gradients = b.gradients,

@@ -84,6 +84,7 @@ double CommunicationSeconds(const StepTraffic& s) {
   const double gradients = s.gradient_bytes * trained;
   const Group all = GroupOf(s, ranks);
   switch (s.strategy) {
+    case api::Strategy::kHsdp:
     case api::Strategy::kFsdp: {
       const double shard = s.shard_ranks > 0 ? static_cast<double>(s.shard_ranks) : ranks;
       const Group one_copy = GroupOf(s, shard);

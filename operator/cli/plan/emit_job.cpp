@@ -48,11 +48,6 @@ Status TrainingJobCanSay(const PlanRequest& r, const PlanOption& o) {
     return Bad("a TrainingJob has no field for " + what +
                ", so the operator would size it without; emit another tool's file, or plan without it");
   }
-  if (o.strategy == api::Strategy::kFsdp && o.replicas > 1) {
-    return Bad(
-        "a TrainingJob has no field for " + StrategyName(o) +
-        ", so the operator would plan FSDP over all GPUs; emit another tool's file, or plan with --strategy FSDP");
-  }
   if (r.single_gpu_hours && (r.max_hours || r.max_cost)) {
     return Bad(
         "a TrainingJob has no field for --single-gpu-hours, so the operator would hold the limits against hours "
@@ -118,9 +113,10 @@ json Planned(const PlanRequest& r, const PlanOption& o, api::TrainingJob job) {
   gpus.goal = r.goal;
   job.spec.budget.max_hours = r.max_hours.value_or(0);
   job.spec.budget.max_cost = r.max_cost.value_or(0);
-  job.spec.parallelism.strategy = o.strategy;
+  job.spec.parallelism.strategy = sizing::StrategyOf(o);
   api::Training& training = job.spec.training;
   training.micro_batch_size = o.micro_batch;
+  training.activation_checkpointing = sizing::CheckpointingOf(o);
   training.sequence_length = r.sequence_length;
   training.global_batch_size = r.global_batch;
   training.precision = r.precision;
@@ -144,7 +140,8 @@ json New(const sizing::Plan& plan, const PlanOption& o, json model) {
   json training = {{"sequenceLength", r.sequence_length},
                    {"globalBatchSize", r.global_batch},
                    {"microBatchSize", o.micro_batch},
-                   {"precision", std::string(api::ToString(r.precision))}};
+                   {"precision", std::string(api::ToString(r.precision))},
+                   {"activationCheckpointing", std::string(api::ToString(sizing::CheckpointingOf(o)))}};
   if (r.optimizer == sizing::Optimizer::kSgd) training["optimizer"] = {{"name", "SGD"}, {"momentum", r.momentum}};
   if (const auto steps = StepsOf(r)) training["steps"] = *steps;
   json gpus = {{"count", o.gpus}, {"perNode", o.per_node}, {"products", json::array({o.product})}};
@@ -155,7 +152,7 @@ json New(const sizing::Plan& plan, const PlanOption& o, json model) {
                  {"spec",
                   {{"model", std::move(model)},
                    {"training", std::move(training)},
-                   {"parallelism", {{"strategy", std::string(api::ToString(o.strategy))}}},
+                   {"parallelism", {{"strategy", std::string(api::ToString(sizing::StrategyOf(o)))}}},
                    {"gpus", std::move(gpus)},
                    {"image", "registry.example.com/me/train:1"},
                    {"command", json::array({"torchrun", "train.py"})}}}};

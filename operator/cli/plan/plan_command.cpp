@@ -77,7 +77,7 @@ void AddHardwareFlags(CLI::App& plan, PlanFlags& flags) {
   group->add_option("--product", flags.products, "GPU product, repeatable; default: every known one");
   group->add_option("--count", flags.counts, "GPU counts to show: 8, 2,4,8 or 1-8; default: the fewest that fit");
   group->add_option("--per-node", flags.per_node, "GPUs per node; default: chosen");
-  group->add_option("--strategy", flags.strategy, "Auto, DDP, ZeRO1, ZeRO2 or FSDP");
+  group->add_option("--strategy", flags.strategy, "Auto, DDP, ZeRO1, ZeRO2, FSDP or HSDP");
   group->add_option("--offload", flags.offloads,
                     "None, CPU or NVMe: where optimizer states live; repeatable to compare");
   group->add_option("--tensor-parallel", flags.tensor_parallel, "GPUs that split each matrix; default 1");

@@ -107,7 +107,7 @@ TEST(JobJson, NamesPathAndFindingOfBadInput) {
        "spec.parallelism.strategy: string \"Zero3\" is not a value of this field; did you mean 'ZeRO1'?"},
       {"/spec/parallelism", R"({"strategy": "pipeline"})",
        "spec.parallelism.strategy: string \"pipeline\" is not a value of this field; known are Auto, DDP, ZeRO1, "
-       "ZeRO2, FSDP"},
+       "ZeRO2, FSDP, HSDP"},
       {"/spec/model/parameters", "7.5",
        "spec.model.parameters: expected an integer or a string such as 7B, found number 7.5"},
       {"/spec/checkpoint/every", R"({"minutes": 15})", "spec.checkpoint.every.minutes: unknown field; known are steps"},

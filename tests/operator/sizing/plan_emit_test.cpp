@@ -180,6 +180,12 @@ TEST(PlanEmit, AccelerateQuotesWhatYamlWouldMisread) {
   EXPECT_THAT(text, HasSubstr("mixed_precision: \"no\""));
 }
 
+TEST(PlanEmit, ATrainingJobSaysHsdpAndWhatItRecomputes) {
+  const std::string text = Output("--model 13B --product L40S --count 16 --emit trainingjob");
+  EXPECT_THAT(text, HasSubstr("strategy: HSDP"));
+  EXPECT_THAT(text, HasSubstr("activationCheckpointing: "));
+}
+
 TEST(PlanEmit, WhatCannotBeSaidIsAnError) {
   EXPECT_THAT(Output("--model 34B --product RTX-4090 --count 1-8 --emit torchrun", kExitBadInput),
               HasSubstr("--emit: nothing is chosen, so there is nothing to emit"));
@@ -195,8 +201,6 @@ TEST(PlanEmit, WhatCannotBeSaidIsAnError) {
                          "2000000000 --emit trainingjob",
                      kExitBadInput),
               HasSubstr("--emit: the operator would refuse the TrainingJob: spec.training.steps: "));
-  EXPECT_THAT(Output("--model 13B --product L40S --count 16 --emit trainingjob", kExitBadInput),
-              HasSubstr("--emit: a TrainingJob has no field for HSDP 2x8, so"));
   EXPECT_THAT(Output("--model 7B --product H100-SXM --count 8 --tensor-parallel 2 --emit deepspeed", kExitBadInput),
               HasSubstr("--emit: only torchrun starts a program that splits matrices or layers by itself"));
 }

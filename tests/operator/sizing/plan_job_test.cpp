@@ -148,11 +148,52 @@ TEST(PlanJob, OvercommitStartsWhatDoesNotFit) {
   EXPECT_THAT(plan->why, HasSubstr("allowOvercommit"));
 }
 
-TEST(PlanJob, OurTrainerDoesNotCountOnRecomputation) {
+TEST(PlanJob, ActivationCheckpointingIsTheJobsOrThePlans) {
+  using api::ActivationCheckpointing;
   api::TrainingJob job = Script("7B", 2);
   job.spec.image.clear();
   job.spec.command.clear();
+  EXPECT_EQ(PlanJob(job, H100s(4))->activation_checkpointing, "Selective") << "the cheaper way to make it fit";
+  job.spec.training.activation_checkpointing = ActivationCheckpointing::kNone;
   EXPECT_THAT(ErrorOf(job, H100s(4)).message, StartsWith("DoesNotFit"));
+  job.spec.training.activation_checkpointing = ActivationCheckpointing::kFull;
+  EXPECT_EQ(PlanJob(job, H100s(4))->activation_checkpointing, "Full");
+  job = Small();
+  EXPECT_EQ(PlanJob(job, Simulated(2, 2))->activation_checkpointing, "None");
+  job.spec.training.activation_checkpointing = ActivationCheckpointing::kSelective;
+  EXPECT_EQ(PlanJob(job, Simulated(2, 2))->activation_checkpointing, "Selective");
+}
+
+TEST(PlanJob, HsdpShardsInTheNodeAndReplicatesOverNodes) {
+  api::TrainingJob job = Script("7B", 16);
+  job.spec.parallelism.strategy = api::Strategy::kHsdp;
+  auto plan = PlanJob(job, H100s(4));
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_EQ(plan->strategy, "HSDP");
+  EXPECT_EQ(plan->per_node, 8);
+  const int64_t over_two_nodes = plan->bytes.optimizer;
+  job.spec.gpus.count = 8;
+  plan = PlanJob(job, H100s(4));
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_EQ(plan->strategy, "FSDP") << "inside one node the two are one";
+  EXPECT_EQ(plan->bytes.optimizer, over_two_nodes);
+  job.spec.image.clear();
+  job.spec.command.clear();
+  job.spec.gpus.count = 16;
+  EXPECT_EQ(PlanJob(job, H100s(4))->strategy, "HSDP") << "our trainer runs it too";
+}
+
+TEST(PlanJob, BitsThatNoWorldSizeMayChangeKeepTheMicroBatchOfTheFirstPlan) {
+  api::TrainingJob job = Small();
+  job.spec.gpus.count = 2;
+  auto first = PlanJob(job, Simulated(2, 2));
+  ASSERT_TRUE(first) << first.error().message;
+  ASSERT_NE(first->micro_batch_size, 1);
+  job.status.plan = *first;
+  job.status.plan->micro_batch_size = 1;
+  EXPECT_EQ(PlanJob(job, Simulated(2, 2))->micro_batch_size, first->micro_batch_size);
+  job.spec.training.determinism = api::Determinism::kWorldSize;
+  EXPECT_EQ(PlanJob(job, Simulated(2, 2))->micro_batch_size, 1);
 }
 
 TEST(PlanJob, MoreGpusThanSequencesIsImpossible) {

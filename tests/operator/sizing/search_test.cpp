@@ -143,9 +143,9 @@ TEST(Search, CopiesOfTheStateArePlannedWhereTheNetworkIsSlow) {
   EXPECT_EQ(plan.options[0].replicas, 2);
   EXPECT_EQ(plan.options[0].shard_ranks, 8);
   EXPECT_THAT(MethodOf(plan.options[0]), StartsWith("HSDP"));
+  r.strategy = api::Strategy::kHsdp;
   r.bundled_trainer = true;
-  EXPECT_EQ(Made(r).options[0].strategy == api::Strategy::kFsdp ? Made(r).options[0].replicas : 1, 1)
-      << "our trainer does not run them";
+  EXPECT_EQ(Made(r).options[0].replicas, 2) << "our trainer runs them too";
 }
 
 TEST(Search, TheRangeEndsAtTheBoundAndNotAtADoublingOfTheLeast) {

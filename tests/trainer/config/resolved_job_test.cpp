@@ -102,6 +102,9 @@ TEST(ResolvedJob, HasNoNewKeysForWhatTrainersOfBeforeCouldDo) {
                 testing::UnorderedElementsAre("name", "learningRate", "betas", "epsilon", "weightDecay"));
     EXPECT_THAT(KeysOf(training["schedule"]),
                 testing::UnorderedElementsAre("type", "warmupSteps", "minLearningRateRatio"));
+    for (const char* key : {"activationCheckpointing", "onNonFiniteLoss", "determinism"}) {
+      EXPECT_FALSE(training.contains(key)) << key;
+    }
   }
 }
 
