@@ -102,8 +102,8 @@ void Measure(Context& c, const api::Progress& now) {
     const api::PlanBytes& b = plan.bytes;
     // A shard of FP32 weights is planned as weights and held as the master copy. Gradients are left out: their highest
     // value has those that are on their way.
-    const bool sharded = plan.strategy == api::ToString(api::Strategy::kFsdp) ||
-                         plan.strategy == api::ToString(api::Strategy::kHsdp);
+    const bool sharded =
+        plan.strategy == api::ToString(api::Strategy::kFsdp) || plan.strategy == api::ToString(api::Strategy::kHsdp);
     Correct(measured.states, plan.corrections.states, sum({m.master, m.optimizer}),
             sum({b.master, b.optimizer, sharded ? b.weights : 0}));
     Correct(measured.activations, plan.corrections.activations, sum({m.activations_peak}),

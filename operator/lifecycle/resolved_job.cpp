@@ -65,16 +65,16 @@ json SchedulePart(const api::Training& t) {
 json TrainingPart(const api::Training& t, api::DeviceKind device, const api::PlanStatus& plan) {
   const int64_t micro_batch = plan.micro_batch_size > 0 ? plan.micro_batch_size : t.micro_batch_size;
   json out{{"device", Name(device)},
-          {"sequenceLength", t.sequence_length},
-          {"globalBatchSize", t.global_batch_size},
-          {"microBatchSize", micro_batch},
-          {"steps", t.steps},
-          {"precision", Name(t.precision)},
-          {"optimizer", OptimizerPart(t.optimizer)},
-          {"schedule", SchedulePart(t)},
-          {"gradientClipNorm", t.gradient_clip_norm},
-          {"evaluation", {{"everySteps", t.evaluation.every_steps}, {"batches", t.evaluation.batches}}},
-          {"seed", t.seed}};
+           {"sequenceLength", t.sequence_length},
+           {"globalBatchSize", t.global_batch_size},
+           {"microBatchSize", micro_batch},
+           {"steps", t.steps},
+           {"precision", Name(t.precision)},
+           {"optimizer", OptimizerPart(t.optimizer)},
+           {"schedule", SchedulePart(t)},
+           {"gradientClipNorm", t.gradient_clip_norm},
+           {"evaluation", {{"everySteps", t.evaluation.every_steps}, {"batches", t.evaluation.batches}}},
+           {"seed", t.seed}};
   if (plan.activation_checkpointing != "" && plan.activation_checkpointing != "None") {
     out["activationCheckpointing"] = plan.activation_checkpointing;
   }

@@ -26,8 +26,8 @@ std::vector<Method> MethodsFor(const PlanRequest& request, int64_t gpus, int64_t
   std::vector<Method> methods;
   // Copies of a sharded state, one per node: FSDP's smaller traffic between nodes.
   const int64_t in_node = per_node / request.tensor_parallel;
-  const bool possible = gpus > per_node && in_node > 1 && request.pipeline_parallel == 1 && ranks % in_node == 0 &&
-                        ranks > in_node;
+  const bool possible =
+      gpus > per_node && in_node > 1 && request.pipeline_parallel == 1 && ranks % in_node == 0 && ranks > in_node;
   const bool only = possible && request.strategy == api::Strategy::kHsdp;
   const bool hybrid = only || (possible && request.strategy == api::Strategy::kAuto);
   for (Offload offload : request.offloads) {
