@@ -38,11 +38,19 @@ void Fields(A& a, V& v) {
   a("path", v.path);
 }
 
+template <typename A, Of<TrainFile> V>
+void Fields(A& a, V& v) {
+  a("volume", v.volume);
+  a("path", v.path);
+  a("weight", v.weight);
+}
+
 template <typename A, Of<Data> V>
 void Fields(A& a, V& v) {
   a("format", v.format);
   a("train", v.train);
   a("validation", v.validation);
+  a("documentSeparator", v.document_separator);
 }
 
 template <typename A, Of<Optimizer> V>

@@ -59,10 +59,17 @@ struct DataFile {
   std::string path;
 };
 
+struct TrainFile {
+  std::string volume;
+  std::string path;
+  std::optional<double> weight;  // share of the sequences; where any file has one, one without counts 1
+};
+
 struct Data {
   DataFormat format = DataFormat::kText;
-  std::vector<DataFile> train;
+  std::vector<TrainFile> train;
   std::vector<DataFile> validation;
+  std::optional<int64_t> document_separator;  // the token that ends a document
 };
 
 struct Parallelism {

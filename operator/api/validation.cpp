@@ -137,7 +137,8 @@ void CheckVolumeUse(Checks& c, const Spec& spec, const std::string& path, const 
                      (known.empty() ? "the list is empty" : Suggest(name, known)));
 }
 
-void CheckFiles(Checks& c, const Spec& spec, const std::string& list, const std::vector<DataFile>& files) {
+template <typename File>
+void CheckFiles(Checks& c, const Spec& spec, const std::string& list, const std::vector<File>& files) {
   c.Items(list, files.size(), 256);
   for (size_t i = 0; i < files.size(); ++i) {
     std::string p = At(list, i);
@@ -151,6 +152,13 @@ void CheckData(Checks& c, const Spec& spec) {
     if (spec.data->train.empty()) c.Report("spec.data.train", "is required: at least one file");
     CheckFiles(c, spec, "spec.data.train", spec.data->train);
     CheckFiles(c, spec, "spec.data.validation", spec.data->validation);
+    for (size_t i = 0; i < spec.data->train.size(); ++i) {
+      const auto& weight = spec.data->train[i].weight;
+      if (weight) c.Range(At("spec.data.train", i) + ".weight", *weight, 0, 1'000'000, true);
+    }
+    if (const auto& separator = spec.data->document_separator) {
+      c.Range("spec.data.documentSeparator", *separator, 0, 16'777'215);
+    }
     if (spec.training.evaluation.every_steps > 0 && spec.data->validation.empty() && spec.UsesBundledTrainer()) {
       c.Report("spec.data.validation", "is required when spec.training.evaluation.everySteps is set");
     }

@@ -16,6 +16,7 @@ constexpr Immutable kImmutable[] = {
     {"/model", "checkpoints hold this model"},
     {"/data/format", "the sample order follows from it"},
     {"/data/train", "the sample order follows from it"},
+    {"/data/documentSeparator", "it is part of the result"},
     {"/training/sequenceLength", "the sample order follows from it"},
     {"/training/globalBatchSize", "it stays the same at every GPU count"},
     {"/training/precision", "it is part of the result"},

@@ -15,10 +15,18 @@ using nlohmann::json;
 
 std::string Name(auto value) { return std::string(api::ToString(value)); }
 
-json Files(const std::vector<api::DataFile>& files) {
-  json list = json::array();
-  for (const api::DataFile& file : files) list.push_back({{"volume", file.volume}, {"path", file.path}});
-  return list;
+json DataPart(const api::Data& data) {
+  json train = json::array(), validation = json::array();
+  for (const api::TrainFile& file : data.train) {
+    train.push_back({{"volume", file.volume}, {"path", file.path}});
+    if (file.weight) train.back()["weight"] = *file.weight;
+  }
+  for (const api::DataFile& file : data.validation) {
+    validation.push_back({{"volume", file.volume}, {"path", file.path}});
+  }
+  json out = {{"format", Name(data.format)}, {"train", std::move(train)}, {"validation", std::move(validation)}};
+  if (data.document_separator) out["documentSeparator"] = *data.document_separator;
+  return out;
 }
 
 json ModelPart(const api::Architecture& a) {
@@ -105,11 +113,7 @@ json ResolvedJob(const api::TrainingJob& job, const api::PlanStatus& plan) {
               {"training", TrainingPart(spec.training, device, plan)},
               {"parallelism", {{"strategy", plan.strategy}}}};
   if (spec.model.architecture) out["model"] = ModelPart(*spec.model.architecture);
-  if (spec.data) {
-    out["data"] = {{"format", Name(spec.data->format)},
-                   {"train", Files(spec.data->train)},
-                   {"validation", Files(spec.data->validation)}};
-  }
+  if (spec.data) out["data"] = DataPart(*spec.data);
   if (spec.checkpoint) {
     const api::Checkpoint& checkpoint = *spec.checkpoint;
     out["checkpoint"] = {{"volume", checkpoint.volume},          {"path", checkpoint.path},

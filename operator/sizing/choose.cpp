@@ -11,6 +11,7 @@ namespace {
 
 constexpr double kTie = 0.005;  // times and costs this near are equal
 constexpr int64_t kMostGpus = 1'000'000;
+constexpr double kExactBytes = 8;  // of a gradient as a 64-bit integer, held and on its way
 constexpr int64_t kMostTried = 1'024;
 constexpr double kCompletePcie = 32e9;  // what OffloadRates::pcie is measured on, on paper
 
@@ -86,6 +87,7 @@ MemoryInput PreparedInput(const PlanRequest& request, Machine machine) {
   in.corrections = Bounded(request.corrections);
   in.engine =
       request.bundled_trainer ? TrainerTraits(request.precision, machine) : EagerTraits(request.precision, machine);
+  if (request.exact_sums) in.recipe.gradients = in.engine.reduce_bytes = kExactBytes;
   Prepare(in);
   return in;
 }
@@ -190,7 +192,7 @@ StepTraffic Evaluator::TrafficOf(const Method& method, const Trial& trial) {
   s.recompute = Recomputed(method.checkpointing);
   s.used = trial.batch.Used();
   s.parameter_bytes = RecipeOf(request_.precision).compute;
-  s.gradient_bytes = 4;
+  s.gradient_bytes = request_.exact_sums ? kExactBytes : 4;
   s.intra_bandwidth = IntraNodeBandwidth(product);
   s.inter_bandwidth = InterNodeBandwidth(product);
   s.intra_latency = IntraNodeLatency(product);

@@ -43,6 +43,7 @@ struct PlanRequest {
   // Our trainer runs it: its operations keep less than plain eager ones, it does not recompute activations, and any
   // number of ranks may share a global batch. A user's own program takes exactly micro batch x accumulation x ranks.
   bool bundled_trainer = false;
+  bool exact_sums = false;  // our trainer's determinism over world sizes: gradients are added as 64-bit integers
   // Tried, each with every strategy: what costs time is taken only where it gains more than it costs, or nothing fits
   // without it.
   std::vector<Checkpointing> checkpointing = {Checkpointing::kNone, Checkpointing::kFull};

@@ -195,6 +195,7 @@ PlanRequest RequestOf(const api::TrainingJob& job, ModelShape shape, std::shared
   }
   if (job.spec.checkpoint) r.keep_last = job.spec.checkpoint->keep_last;
   r.bundled_trainer = job.spec.UsesBundledTrainer();
+  r.exact_sums = r.bundled_trainer && training.determinism == api::Determinism::kWorldSize;
   r.checkpointing = CheckpointingOf(job.spec);
   return r;
 }

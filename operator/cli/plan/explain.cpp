@@ -56,7 +56,9 @@ std::string Host(const PlanOption& o) { return o.offload == sizing::Offload::kCp
 
 std::string Gradients(const PlanRequest& r, const PlanOption& o) {
   if (o.offload != sizing::Offload::kNone) return "accumulated in host memory";
-  return "4 bytes per " + Trained(r) + " (accumulated in FP32), " + Spread(r, Cut(o, api::Strategy::kZero2), o);
+  const std::string each = r.exact_sums ? "8 bytes per " + Trained(r) + " (accumulated as 64-bit integers), "
+                                        : "4 bytes per " + Trained(r) + " (accumulated in FP32), ";
+  return each + Spread(r, Cut(o, api::Strategy::kZero2), o);
 }
 
 std::string Master(const PlanRequest& r, const PlanOption& o) {

@@ -53,8 +53,9 @@ fs::path DirectoryOf(const api::Volume& volume, const std::string& state_dir) {
   return {};
 }
 
-void CheckFiles(const api::Spec& spec, const std::string& state_dir, const char* list,
-                const std::vector<api::DataFile>& files, Errors& errors) {
+template <typename File>
+void CheckFiles(const api::Spec& spec, const std::string& state_dir, const char* list, const std::vector<File>& files,
+                Errors& errors) {
   for (size_t i = 0; i < files.size(); ++i) {
     for (const api::Volume& volume : spec.volumes) {
       if (volume.name != files[i].volume) continue;

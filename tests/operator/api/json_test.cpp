@@ -100,7 +100,7 @@ TEST(JobJson, NamesPathAndFindingOfBadInput) {
       {"/spec/env", R"([{"name": "A", "value": 1}])",
        "spec.env[0].value: expected a string, found number 1; write it in quotes"},
       {"/spec/data/train", R"("train.txt")", "spec.data.train: expected a list, found string \"train.txt\""},
-      {"/spec/data/train/0/weight", "1", "spec.data.train[0].weight: unknown field; known are volume, path"},
+      {"/spec/data/train/0/mode", "1", "spec.data.train[0].mode: unknown field; known are volume, path, weight"},
       {"/spec/data/format", "\"text\"",
        "spec.data.format: string \"text\" is not a value of this field; did you mean 'Text'?"},
       {"/spec/parallelism", R"({"strategy": "Zero3"})",

@@ -28,8 +28,9 @@ TrainingJob FullJob() {
                                       .tied_embeddings = true,
                                       .max_positions = 512};
   s.data = Data{.format = DataFormat::kTokens,
-                .train = {{"corpus", "a.bin"}, {"corpus", "b.bin"}},
-                .validation = {{"corpus", "valid.bin"}}};
+                .train = {{"corpus", "a.bin", 2.5}, {"corpus", "b.bin", 0.5}},
+                .validation = {{"corpus", "valid.bin"}},
+                .document_separator = 0};
   s.training = {.device = DeviceKind::kCpu,
                 .sequence_length = 128,
                 .global_batch_size = 16,

@@ -193,7 +193,10 @@ TEST(PlanJob, BitsThatNoWorldSizeMayChangeKeepTheMicroBatchOfTheFirstPlan) {
   job.status.plan->micro_batch_size = 1;
   EXPECT_EQ(PlanJob(job, Simulated(2, 2))->micro_batch_size, first->micro_batch_size);
   job.spec.training.determinism = api::Determinism::kWorldSize;
-  EXPECT_EQ(PlanJob(job, Simulated(2, 2))->micro_batch_size, 1);
+  auto exact = PlanJob(job, Simulated(2, 2));
+  ASSERT_TRUE(exact) << exact.error().message;
+  EXPECT_EQ(exact->micro_batch_size, 1);
+  EXPECT_EQ(exact->bytes.gradients, 2 * first->bytes.gradients) << "they are added as 64-bit integers";
 }
 
 TEST(PlanJob, MoreGpusThanSequencesIsImpossible) {
