@@ -134,6 +134,26 @@ void Fields(A& a, V& v) {
   a("resumeStep", v.resume_step);
 }
 
+template <typename A, Of<VolumeDirectory> V>
+void Fields(A& a, V& v) {
+  a("volume", v.volume);
+  a("path", v.path);
+}
+
+template <typename A, Of<Profile> V>
+void Fields(A& a, V& v) {
+  a("fromStep", v.from_step);
+  a("steps", v.steps);
+  a.NonEmpty("volume", v.volume);
+  a.NonEmpty("path", v.path);
+}
+
+template <typename A, Of<Observe> V>
+void Fields(A& a, V& v) {
+  a("tensorBoard", v.tensor_board);
+  a("profile", v.profile);
+}
+
 template <typename A, Of<Recovery> V>
 void Fields(A& a, V& v) {
   a.Group("maxRestarts", [&](auto& restarts) {
@@ -167,6 +187,7 @@ void Fields(A& a, V& v) {
   a("gpus", v.gpus);
   a("budget", v.budget);
   a("checkpoint", v.checkpoint);
+  a("observe", v.observe);
   a("recovery", v.recovery);
   a("suspend", v.suspend);
   a("planOnly", v.plan_only);
@@ -302,6 +323,29 @@ void Fields(A& a, V& v) {
   a("peakTotal", v.peak_total);
 }
 
+template <typename A, Of<StepTime> V>
+void Fields(A& a, V& v) {
+  a("data", v.data);
+  a("compute", v.compute);
+  a("communication", v.communication);
+  a("optimizer", v.optimizer);
+  a("checkpoint", v.checkpoint);
+}
+
+template <typename A, Of<LossSpike> V>
+void Fields(A& a, V& v) {
+  a("step", v.step);
+  a("loss", v.loss);
+  a("median", v.median);
+}
+
+template <typename A, Of<RankMemory> V>
+void Fields(A& a, V& v) {
+  a("most", v.most);
+  a("mostRank", v.most_rank);
+  a("least", v.least);
+}
+
 template <typename A, Of<Progress> V>
 void Fields(A& a, V& v) {
   a("step", v.step);
@@ -309,13 +353,19 @@ void Fields(A& a, V& v) {
   a("loss", v.loss);
   a("validationLoss", v.validation_loss);
   a("initialValidationLoss", v.initial_validation_loss);
+  a("validationPerplexity", v.validation_perplexity);
   a("tokensPerSecond", v.tokens_per_second);
+  a("mfu", v.mfu);
   a("stepSeconds", v.step_seconds);
+  a("stepTime", v.step_time);
   a("stepGPUs", v.step_gpus);
   a("trainerPhase", v.trainer_phase);
   a("resumedFromStep", v.resumed_from_step);
   a("parameterHash", v.parameter_hash);
   a("memory", v.memory);
+  a("rankMemory", v.rank_memory);
+  a("lossSpike", v.loss_spike);
+  a("skippedSteps", v.skipped_steps);
 }
 
 template <typename A, Of<CheckpointStatus> V>

@@ -109,6 +109,25 @@ struct Checkpoint {
   int64_t resume_step = 0;
 };
 
+// A directory in a volume, for what the trainer writes besides checkpoints.
+struct VolumeDirectory {
+  std::string volume;
+  std::string path;
+};
+
+// A timeline of a few steps, of every rank.
+struct Profile {
+  int64_t from_step = 0;
+  int64_t steps = 1;
+  std::string volume;  // both empty: the run directory of the pod
+  std::string path;
+};
+
+struct Observe {
+  std::optional<VolumeDirectory> tensor_board;
+  std::optional<Profile> profile;
+};
+
 struct Recovery {
   int64_t max_user_restarts = 3;             // recovery.maxRestarts.user
   int64_t max_infrastructure_restarts = 50;  // recovery.maxRestarts.infrastructure
@@ -135,6 +154,7 @@ struct Spec {
   Gpus gpus;
   Budget budget;
   std::optional<Checkpoint> checkpoint;
+  Observe observe;
   Recovery recovery;
   bool suspend = false;
   bool plan_only = false;
@@ -290,19 +310,54 @@ struct MemoryStatus {
   bool operator==(const MemoryStatus&) const = default;
 };
 
+// Seconds of rank 0's last step by what they went into; communication is what nothing hid.
+struct StepTime {
+  std::optional<double> data;
+  std::optional<double> compute;
+  std::optional<double> communication;
+  std::optional<double> optimizer;
+  std::optional<double> checkpoint;  // before the step
+
+  bool operator==(const StepTime&) const = default;
+};
+
+// A loss far above those before it.
+struct LossSpike {
+  int64_t step = 0;
+  double loss = 0;
+  double median = 0;
+
+  bool operator==(const LossSpike&) const = default;
+};
+
+// Most resident bytes of a rank: of the rank that has most, and of the one that has least.
+struct RankMemory {
+  int64_t most = 0;
+  int64_t most_rank = 0;
+  int64_t least = 0;
+
+  bool operator==(const RankMemory&) const = default;
+};
+
 struct Progress {
   int64_t step = 0;
   int64_t steps = 0;
   std::optional<double> loss;
   std::optional<double> validation_loss;
   std::optional<double> initial_validation_loss;
+  std::optional<double> validation_perplexity;
   std::optional<double> tokens_per_second;
+  std::optional<double> mfu;
   std::optional<double> step_seconds;
+  std::optional<StepTime> step_time;
   std::optional<int64_t> step_gpus;  // on which step_seconds was measured
   std::string trainer_phase;         // contract::phase
   std::optional<int64_t> resumed_from_step;
   std::string parameter_hash;
   std::optional<MemoryStatus> memory;
+  std::optional<RankMemory> rank_memory;
+  std::optional<LossSpike> loss_spike;   // the last one
+  std::optional<int64_t> skipped_steps;  // whose loss or gradient was not finite
 };
 
 struct CheckpointStatus {

@@ -167,6 +167,22 @@ void CheckData(Checks& c, const Spec& spec) {
   }
 }
 
+void CheckObserve(Checks& c, const Spec& spec) {
+  const auto directory = [&](const std::string& p, const std::string& volume, const std::string& path) {
+    CheckVolumeUse(c, spec, p + ".volume", volume);
+    if (c.Required(p + ".path", path, "a directory in the volume")) c.RelativePath(p + ".path", path);
+  };
+  if (const auto& board = spec.observe.tensor_board) {
+    directory("spec.observe.tensorBoard", board->volume, board->path);
+  }
+  const auto& profile = spec.observe.profile;
+  if (!profile) return;
+  const std::string p = "spec.observe.profile";
+  c.Range(p + ".fromStep", profile->from_step, 1, kMaxSteps);
+  c.Range(p + ".steps", profile->steps, 1, 10'000);
+  if (!profile->volume.empty() || !profile->path.empty()) directory(p, profile->volume, profile->path);
+}
+
 void CheckCheckpoint(Checks& c, const Spec& spec) {
   if (!spec.checkpoint) return;
   const Checkpoint& ck = *spec.checkpoint;
@@ -286,6 +302,7 @@ std::vector<std::string> Validate(const TrainingJob& job) {
   CheckTraining(c, job.spec.training);
   CheckGpus(c, job.spec);
   CheckBudget(c, job.spec.budget);
+  CheckObserve(c, job.spec);
   CheckCheckpoint(c, job.spec);
   c.Range("spec.recovery.maxRestarts.user", job.spec.recovery.max_user_restarts, 0, 1'000'000);
   c.Range("spec.recovery.maxRestarts.infrastructure", job.spec.recovery.max_infrastructure_restarts, 0, 1'000'000);

@@ -44,11 +44,30 @@ Result<ProgressReport> ProgressFromJson(const json& status, const std::string& j
   progress.loss = Number(status, "loss", reader);
   progress.validation_loss = Number(status, "validationLoss", reader);
   progress.initial_validation_loss = Number(status, "initialValidationLoss", reader);
+  progress.validation_perplexity = Number(status, "validationPerplexity", reader);
+  progress.mfu = Number(status, "mfu", reader);
   progress.tokens_per_second = Number(status, "tokensPerSecond", reader);
   progress.step_seconds = Number(status, "stepSeconds", reader);
   progress.trainer_phase = reader.String(status, "phase");
   progress.resumed_from_step = reader.Integer(status, "resumedFromStep");
   progress.parameter_hash = reader.String(status, "parameterHash");
+  progress.skipped_steps = reader.Integer(status, "skippedSteps");
+  const api::StepTime time{.data = Number(status, "dataSeconds", reader),
+                           .compute = Number(status, "computeSeconds", reader),
+                           .communication = Number(status, "communicationSeconds", reader),
+                           .optimizer = Number(status, "optimizerSeconds", reader),
+                           .checkpoint = Number(status, "checkpointSeconds", reader)};
+  if (time.compute) progress.step_time = time;
+  if (const json& ranks = reader.Object(status, "rankMemory"); !ranks.empty()) {
+    progress.rank_memory = api::RankMemory{.most = reader.Integer(ranks, "most").value_or(0),
+                                           .most_rank = reader.Integer(ranks, "mostRank").value_or(0),
+                                           .least = reader.Integer(ranks, "least").value_or(0)};
+  }
+  if (const json& spike = reader.Object(status, "lossSpike"); !spike.empty()) {
+    progress.loss_spike = api::LossSpike{.step = reader.Integer(spike, "step").value_or(0),
+                                         .loss = Number(spike, "loss", reader).value_or(0),
+                                         .median = Number(spike, "median", reader).value_or(0)};
+  }
   if (const json& memory = reader.Object(status, "memory"); !memory.empty()) {
     auto bytes = [&](const char* key) { return reader.Integer(memory, key).value_or(0); };
     progress.memory = api::MemoryStatus{.params = bytes("params"),

@@ -24,8 +24,15 @@ api::Progress Rounded(const api::Progress& raw) {
   out.loss = Round(raw.loss, 5);
   out.validation_loss = Round(raw.validation_loss, 6);
   out.initial_validation_loss = Round(raw.initial_validation_loss, 6);
+  out.validation_perplexity = Round(raw.validation_perplexity, 5);
   out.tokens_per_second = Round(raw.tokens_per_second, 3);
+  out.mfu = Round(raw.mfu, 3);
   out.step_seconds = Round(raw.step_seconds, 3);
+  if (auto& time = out.step_time) {
+    for (auto* part : {&time->data, &time->compute, &time->communication, &time->optimizer, &time->checkpoint}) {
+      *part = Round(*part, 3);
+    }
+  }
   return out;
 }
 
@@ -38,6 +45,7 @@ void KeepWhatIsNotKnownYet(api::Progress& now, const api::Progress& old) {
   if (!now.loss) now.loss = old.loss;
   if (!now.validation_loss) now.validation_loss = old.validation_loss;
   if (!now.initial_validation_loss) now.initial_validation_loss = old.initial_validation_loss;
+  if (!now.validation_perplexity) now.validation_perplexity = old.validation_perplexity;
 }
 
 void KeepStepTime(const Context& c, api::Progress& now, const api::Progress* old) {
@@ -50,8 +58,9 @@ void KeepStepTime(const Context& c, api::Progress& now, const api::Progress* old
 }
 
 auto Tie(const api::Progress& p) {
-  return std::tie(p.step, p.steps, p.loss, p.validation_loss, p.initial_validation_loss, p.tokens_per_second,
-                  p.step_seconds, p.step_gpus, p.trainer_phase, p.resumed_from_step, p.parameter_hash, p.memory);
+  return std::tie(p.step, p.steps, p.loss, p.validation_loss, p.initial_validation_loss, p.validation_perplexity,
+                  p.tokens_per_second, p.mfu, p.step_seconds, p.step_time, p.step_gpus, p.trainer_phase,
+                  p.resumed_from_step, p.parameter_hash, p.memory, p.rank_memory, p.loss_spike, p.skipped_steps);
 }
 
 auto Tie(const api::CheckpointStatus& p) { return std::tie(p.step, p.bytes, p.seconds, p.time); }

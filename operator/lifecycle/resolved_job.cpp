@@ -6,6 +6,7 @@
 #include "operator/api/defaults.h"
 #include "operator/api/names.h"
 #include "operator/sizing/gpu_catalogue.h"
+#include "operator/sizing/scaling.h"
 #include "trainer/contract/contract.h"
 
 namespace trainyard::lifecycle {
@@ -70,7 +71,8 @@ json SchedulePart(const api::Training& t) {
 }
 
 // What is not asked for is left out, as above.
-json TrainingPart(const api::Training& t, api::DeviceKind device, const api::PlanStatus& plan) {
+json TrainingPart(const api::Training& t, const std::optional<api::Profile>& profile, api::DeviceKind device,
+                  const api::PlanStatus& plan) {
   const int64_t micro_batch = plan.micro_batch_size > 0 ? plan.micro_batch_size : t.micro_batch_size;
   json out{{"device", Name(device)},
            {"sequenceLength", t.sequence_length},
@@ -88,6 +90,30 @@ json TrainingPart(const api::Training& t, api::DeviceKind device, const api::Pla
   }
   if (t.on_non_finite_loss != api::NonFiniteLoss::kStop) out["onNonFiniteLoss"] = Name(t.on_non_finite_loss);
   if (t.determinism != api::Determinism::kNone) out["determinism"] = Name(t.determinism);
+  if (profile) {
+    out["profile"] = {{"fromStep", profile->from_step}, {"steps", profile->steps}};
+    if (!profile->volume.empty()) {
+      out["profile"]["volume"] = profile->volume;
+      out["profile"]["path"] = profile->path;
+    }
+  }
+  return out;
+}
+
+// What one GPU can do at most in the job's precision, for the utilisation that the trainer reports.
+double PeakFlops(const api::PlanStatus& plan, api::Precision precision) {
+  const sizing::GpuProduct* product = sizing::Catalogue::Default()->Find(plan.product);
+  if (product == nullptr) return 0;
+  return product->bf16_tflops * 1e12 * sizing::PeakShare(precision);
+}
+
+json ObservePart(const api::Spec& spec, api::DeviceKind device, const api::PlanStatus& plan) {
+  json out = json::object();
+  if (const auto& board = spec.observe.tensor_board) {
+    out["tensorboard"] = {{"volume", board->volume}, {"path", board->path}};
+  }
+  const double peak = device == api::DeviceKind::kCuda ? PeakFlops(plan, spec.training.precision) : 0;
+  if (peak > 0) out["peakFlops"] = peak;
   return out;
 }
 
@@ -110,8 +136,9 @@ json ResolvedJob(const api::TrainingJob& job, const api::PlanStatus& plan) {
   api::DeviceKind device = ResolveDevice(spec.training.device, plan.product).value_or(api::DeviceKind::kCpu);
   json out = {{"contract", contract::kVersion},
               {"job", {{"namespace", job.meta.ns}, {"name", job.meta.name}, {"uid", job.meta.uid}}},
-              {"training", TrainingPart(spec.training, device, plan)},
+              {"training", TrainingPart(spec.training, spec.observe.profile, device, plan)},
               {"parallelism", {{"strategy", plan.strategy}}}};
+  if (json observe = ObservePart(spec, device, plan); !observe.empty()) out["observe"] = std::move(observe);
   if (spec.model.architecture) out["model"] = ModelPart(*spec.model.architecture);
   if (spec.data) out["data"] = DataPart(*spec.data);
   if (spec.checkpoint) {

@@ -70,9 +70,6 @@ std::optional<double> PriceOf(const PlanRequest& request, const GpuProduct& prod
   return product.price_per_hour;
 }
 
-// FP32 matrix products run on the tensor cores as TF32, at half the rate of BF16 on every product of the catalogue.
-double PeakShare(api::Precision precision) { return precision == api::Precision::kFp32 ? 0.5 : 1; }
-
 MemoryInput PreparedInput(const PlanRequest& request, Machine machine) {
   MemoryInput in;
   in.shape = request.shape;

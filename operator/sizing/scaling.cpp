@@ -164,4 +164,6 @@ double Cost(double hours, int64_t gpus, double price_per_gpu_hour) {
   return hours * static_cast<double>(gpus) * price_per_gpu_hour;
 }
 
+double PeakShare(api::Precision precision) { return precision == api::Precision::kFp32 ? 0.5 : 1; }
+
 }  // namespace trainyard::sizing

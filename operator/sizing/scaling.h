@@ -81,4 +81,8 @@ double StepSeconds(const StepTraffic& step);
 double Hours(double single_gpu_hours, int64_t gpus, double efficiency);
 double Cost(double hours, int64_t gpus, double price_per_gpu_hour);
 
+// Peak of matrix products in a precision, over that in BF16: FP32 products run on the tensor cores as TF32, at half the
+// rate on every product of the catalogue.
+double PeakShare(api::Precision precision);
+
 }  // namespace trainyard::sizing

@@ -72,6 +72,8 @@ TrainingJob FullJob() {
                             .keep_last = 5,
                             .resume = Resume::kStep,
                             .resume_step = 100};
+  s.observe = {.tensor_board = VolumeDirectory{"checkpoints", "events"},
+               .profile = Profile{.from_step = 10, .steps = 3, .volume = "checkpoints", .path = "traces"}};
   s.recovery = {.max_user_restarts = 1, .max_infrastructure_restarts = 9, .max_grace_seconds = 60};
   s.suspend = true;
   s.plan_only = true;
@@ -155,13 +157,19 @@ TrainingJob FullJob() {
                         .loss = 2.5,
                         .validation_loss = 2.75,
                         .initial_validation_loss = 5.55,
+                        .validation_perplexity = 15.6,
                         .tokens_per_second = 1234.5,
+                        .mfu = 0.4,
                         .step_seconds = 0.25,
+                        .step_time = StepTime{0.01, 0.2, 0.02, 0.01, 0.5},
                         .step_gpus = 4,
                         .trainer_phase = "Training",
                         .resumed_from_step = 100,
                         .parameter_hash = "0123456789abcdef",
-                        .memory = MemoryStatus{1, 2, 3, 4, 5, 6, 7}};
+                        .memory = MemoryStatus{1, 2, 3, 4, 5, 6, 7},
+                        .rank_memory = RankMemory{9, 3, 8},
+                        .loss_spike = LossSpike{77, 9.5, 2.5},
+                        .skipped_steps = 2};
   t.checkpoint = CheckpointStatus{100, 36363264, 0.5, "2026-01-31T12:00:00Z"};
   t.measured = PlanCorrections{.states = 1.5, .activations = 0.75, .buffers = 1.25, .step_seconds = 0.5};
   t.advice = {"use FSDP"};

@@ -54,6 +54,31 @@ TEST(ProgressFromJson, ReadsWhatTheTrainerHeld) {
   EXPECT_FALSE(ProgressFromJson(status, "u")->progress.memory.has_value());
 }
 
+TEST(ProgressFromJson, ReadsWhereTheTimeGoes) {
+  json status = {{"contract", 1},
+                 {"jobUid", "u"},
+                 {"validationPerplexity", 12.5},
+                 {"mfu", 0.375},
+                 {"dataSeconds", 0.5},
+                 {"computeSeconds", 2},
+                 {"communicationSeconds", 0.25},
+                 {"optimizerSeconds", 0.125},
+                 {"rankMemory", {{"most", 9}, {"mostRank", 3}, {"least", 8}}},
+                 {"lossSpike", {{"step", 7}, {"loss", 9.5}, {"median", 2.5}}},
+                 {"skippedSteps", 2}};
+  const Result<ProgressReport> report = ProgressFromJson(status, "u");
+  ASSERT_TRUE(report.has_value()) << report.error().message;
+  const api::Progress& p = report->progress;
+  EXPECT_EQ(p.validation_perplexity, 12.5);
+  EXPECT_EQ(p.mfu, 0.375);
+  EXPECT_EQ(p.step_time, (api::StepTime{0.5, 2, 0.25, 0.125, {}}));
+  EXPECT_EQ(p.rank_memory, (api::RankMemory{9, 3, 8}));
+  EXPECT_EQ(p.loss_spike, (api::LossSpike{7, 9.5, 2.5}));
+  EXPECT_EQ(p.skipped_steps, 2);
+  status.erase("computeSeconds");  // a trainer of before there was a split
+  EXPECT_FALSE(ProgressFromJson(status, "u")->progress.step_time.has_value());
+}
+
 TEST(ProgressFromJson, RefusesWhatIsNotForThisJob) {
   EXPECT_EQ(ProgressFromJson({{"contract", 1}, {"jobUid", "other"}}, "u").error().code, ErrorCode::kFailedPrecondition);
   EXPECT_EQ(ProgressFromJson({{"contract", 99}, {"jobUid", "u"}}, "u").error().code, ErrorCode::kFailedPrecondition);
