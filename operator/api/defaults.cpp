@@ -11,8 +11,8 @@ constexpr int64_t kSane = int64_t{1} << 40;
 void ApplyDefaults(Architecture& a, const Spec& spec) {
   if (a.kv_heads == 0) a.kv_heads = a.attention_heads;
   if (a.ffn_size == 0 && a.hidden_size > 0 && a.hidden_size < kSane) {
-    int64_t wanted = (8 * a.hidden_size + 2) / 3;
-    a.ffn_size = (wanted + 15) / 16 * 16;
+    const int64_t wanted = (8 * a.hidden_size + 2) / 3;
+    a.ffn_size = a.family == Family::kGpt2 ? 4 * a.hidden_size : (wanted + 15) / 16 * 16;
   }
   if (a.vocab_size == 0 && (!spec.data || spec.data->format == DataFormat::kText)) a.vocab_size = 256;
   if (a.max_positions == 0) a.max_positions = spec.training.sequence_length;

@@ -29,7 +29,7 @@ inline constexpr int kMaxNameLength = 45;
 
 // ---- spec ---------------------------------------------------------------------------------------------------
 
-enum class Family { kLlama };
+enum class Family { kLlama, kGpt2 };
 enum class DataFormat { kText, kTokens };
 enum class Strategy { kAuto, kDdp, kZero1, kZero2, kFsdp, kHsdp };
 enum class NvLink { kRequired, kPreferred, kAny };
@@ -43,7 +43,7 @@ struct Architecture {
   int64_t hidden_size = 0;
   int64_t attention_heads = 0;
   int64_t kv_heads = 0;    // 0: attentionHeads
-  int64_t ffn_size = 0;    // 0: 8/3 of hiddenSize, rounded up to a multiple of 16
+  int64_t ffn_size = 0;    // 0: 8/3 of hiddenSize, rounded up to a multiple of 16; of GPT2: 4 times hiddenSize
   int64_t vocab_size = 0;  // 0: 256 for Text, required for Tokens
   bool tied_embeddings = false;
   int64_t max_positions = 0;  // 0: training.sequenceLength

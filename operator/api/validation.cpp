@@ -28,13 +28,17 @@ void CheckArchitecture(Checks& c, const Architecture& a, const Spec& spec) {
     if (a.hidden_size % a.attention_heads != 0) {
       c.Report(p + "hiddenSize", std::to_string(a.hidden_size) + " is not divisible by attentionHeads " +
                                      std::to_string(a.attention_heads));
-    } else if (a.hidden_size / a.attention_heads % 2 != 0) {
+    } else if (a.family == Family::kLlama && a.hidden_size / a.attention_heads % 2 != 0) {
       c.Report(p + "hiddenSize", "the head size " + std::to_string(a.hidden_size / a.attention_heads) +
                                      " (hiddenSize / attentionHeads) must be even for rotary embeddings");
     }
     if (a.kv_heads > 0 && a.attention_heads % a.kv_heads != 0) {
       c.Report(p + "kvHeads",
                std::to_string(a.kv_heads) + " does not divide attentionHeads " + std::to_string(a.attention_heads));
+    } else if (a.family == Family::kGpt2 && a.kv_heads > 0 && a.kv_heads != a.attention_heads) {
+      c.Report(p + "kvHeads", std::to_string(a.kv_heads) + " is not attentionHeads " +
+                                  std::to_string(a.attention_heads) +
+                                  ", and GPT2 has no grouped queries; leave it out");
     }
   }
   if (a.vocab_size == 1) c.Report(p + "vocabSize", "must be 0 (chosen) or at least 2");

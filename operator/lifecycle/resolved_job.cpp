@@ -31,18 +31,19 @@ json DataPart(const api::Data& data) {
 }
 
 json ModelPart(const api::Architecture& a) {
-  return {{"family", Name(a.family)},
-          {"layers", a.layers},
-          {"hiddenSize", a.hidden_size},
-          {"attentionHeads", a.attention_heads},
-          {"kvHeads", a.kv_heads},
-          {"ffnSize", a.ffn_size},
-          {"vocabSize", a.vocab_size},
-          {"tiedEmbeddings", a.tied_embeddings},
-          {"maxPositions", a.max_positions},
-          // Not in the API yet: the constants of Llama 2.
-          {"ropeTheta", 10000.0},
-          {"normEpsilon", 1e-5}};
+  json out = {{"family", Name(a.family)},
+              {"layers", a.layers},
+              {"hiddenSize", a.hidden_size},
+              {"attentionHeads", a.attention_heads},
+              {"kvHeads", a.kv_heads},
+              {"ffnSize", a.ffn_size},
+              {"vocabSize", a.vocab_size},
+              {"tiedEmbeddings", a.tied_embeddings},
+              {"maxPositions", a.max_positions},
+              // Not in the API yet: the constants of Llama 2 and GPT-2.
+              {"normEpsilon", 1e-5}};
+  if (a.family == api::Family::kLlama) out["ropeTheta"] = 10000.0;
+  return out;
 }
 
 // Keys that an optimizer or a schedule does not read are left out: to a trainer of before they existed, every other job

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "operator/api/names.h"
 #include "operator/base/quantity.h"
 #include "operator/sizing/reference_shapes.h"
 #include "operator/sizing/shape_tensors.h"
@@ -148,7 +149,15 @@ Result<ModelShape> ShapeFromArchitecture(const api::Architecture& a) {
   if (m.heads % m.kv_heads != 0) {
     return Bad("kvHeads", std::to_string(m.kv_heads) + " does not divide attentionHeads " + std::to_string(m.heads));
   }
-  m.name = "Llama of " + std::to_string(m.layers) + " layers, width " + std::to_string(m.hidden);
+  if (a.family == api::Family::kGpt2) {
+    m.block = BlockKind::kGpt2;
+    m.kv_heads = m.heads;
+    m.ffn = a.ffn_size != 0 ? a.ffn_size : 4 * a.hidden_size;
+    m.gated = false;
+    m.qkv_bias = m.output_bias = m.mlp_bias = true;
+  }
+  m.name = std::string(api::ToString(a.family)) + " of " + std::to_string(m.layers) + " layers, width " +
+           std::to_string(m.hidden);
   auto counted = Counted(std::move(m));
   if (!counted) return Fail(counted.error().Wrap("spec.model.architecture"));
   return counted;

@@ -58,6 +58,7 @@ Status TrainingJobCanSay(const PlanRequest& r, const PlanOption& o) {
 
 api::Architecture ArchitectureOf(const ModelShape& m, int64_t sequence) {
   api::Architecture a;
+  a.family = m.block == BlockKind::kGpt2 ? api::Family::kGpt2 : api::Family::kLlama;
   a.layers = m.layers;
   a.hidden_size = m.hidden;
   a.attention_heads = m.heads;
@@ -72,10 +73,10 @@ api::Architecture ArchitectureOf(const ModelShape& m, int64_t sequence) {
 // What of the shape no architecture says; empty when the architecture is the same model, tensor by tensor.
 std::string Unsaid(const ModelShape& m, const api::Architecture& a) {
   if (m.experts > 0) return "its experts";
-  if (m.block == BlockKind::kGpt2) return "the blocks of GPT-2";
   if (m.block == BlockKind::kGptNeox) return "the blocks of GPT-NeoX";
   if (m.HeadDim() * m.heads != m.hidden) return "its heads of " + std::to_string(m.HeadDim());
-  if (m.qkv_bias || m.output_bias || m.mlp_bias) return "its biases";
+  const bool biases = m.block == BlockKind::kGpt2;  // its blocks have all of them
+  if (m.qkv_bias != biases || m.output_bias != biases || m.mlp_bias != biases) return "its biases";
   if (m.qk_norm) return "its norms of queries and keys";
   if (m.norms != 2) return "its " + std::to_string(m.norms) + " norms per block";
   if (m.fused_projections) return "its fused projections";

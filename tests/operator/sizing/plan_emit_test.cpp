@@ -128,7 +128,9 @@ TEST(PlanEmit, AShapeThatNoArchitectureSaysIsRefused) {
       "trainyard plan: --emit: spec.model.architecture cannot say its experts (MixtralForCausalLM (config.json)), "
       "so the operator would size another model; emit another tool's file, or plan with --model 46.70B, which is "
       "taken as a dense Llama\n");
-  EXPECT_THAT(Output(corpus + "gpt2.json", kExitBadInput), HasSubstr("cannot say the blocks of GPT-2 ("));
+  EXPECT_THAT(Output(corpus + "gpt2.json --sequence 1024"), HasSubstr("family: GPT2"));
+  EXPECT_THAT(Output(corpus + "gpt2.json --sequence 2048", kExitBadInput), HasSubstr("cannot say all of its sizes ("))
+      << "its positions are weights";
   EXPECT_THAT(Output(corpus + "qwen2.json", kExitBadInput), HasSubstr("cannot say its biases ("));
 }
 

@@ -95,6 +95,64 @@ TEST(ResolvedJob, EverySchedulesFieldsArrive) {
   }
 }
 
+// The resolved job of a whole spec, as the operator writes it, read by the trainer.
+Job ReadWhole(const json& change) {
+  json manifest = {{"apiVersion", "trainyard.dev/v1alpha1"},
+                   {"kind", "TrainingJob"},
+                   {"metadata", {{"name", "tiny"}, {"uid", "u-1"}}},
+                   {"spec",
+                    {{"model", {{"architecture", {{"layers", 2}, {"hiddenSize", 64}, {"attentionHeads", 4}}}}},
+                     {"data", {{"train", {{{"volume", "corpus"}, {"path", "train.txt"}}}}}},
+                     {"volumes", {{{"name", "corpus"}, {"persistentVolumeClaim", {{"claimName", "corpus"}}}}}}}}};
+  manifest["spec"].merge_patch(change);
+  auto job = api::JobFromJson(manifest);
+  EXPECT_TRUE(job) << job.error().message;
+  if (!job) return {};
+  api::ApplyDefaults(*job);
+  EXPECT_THAT(api::Validate(*job), testing::IsEmpty()) << change;
+  api::PlanStatus plan;
+  plan.strategy = "HSDP";
+  plan.micro_batch_size = 1;
+  plan.activation_checkpointing = "Selective";
+  const auto read = Parse(lifecycle::ResolvedJob(*job, plan).dump());
+  EXPECT_TRUE(read.has_value()) << read.error().message;
+  return read ? *read : Job();
+}
+
+TEST(ResolvedJob, WhatTheEngineIsAskedForArrives) {
+  const Job job = ReadWhole({{"training", {{"onNonFiniteLoss", "SkipStep"}, {"determinism", "WorldSize"}}}});
+  EXPECT_EQ(job.strategy, Strategy::kHsdp);
+  EXPECT_EQ(job.training.activation_checkpointing, ActivationCheckpointing::kSelective);
+  EXPECT_EQ(job.training.on_non_finite_loss, NonFiniteLoss::kSkipStep);
+  EXPECT_EQ(job.training.determinism, Determinism::kWorldSize);
+}
+
+TEST(ResolvedJob, MixturesEventsAndTimelinesArrive) {
+  const Job job = ReadWhole(
+      {{"data",
+        {{"documentSeparator", 10},
+         {"train", {{{"volume", "corpus"}, {"path", "a"}, {"weight", 3}}, {{"volume", "corpus"}, {"path", "b"}}}}}},
+       {"observe",
+        {{"tensorBoard", {{"volume", "corpus"}, {"path", "events"}}},
+         {"profile", {{"fromStep", 7}, {"steps", 2}, {"volume", "corpus"}, {"path", "traces"}}}}}});
+  EXPECT_EQ(job.data.Weights(), (std::vector<double>{3, 1}));
+  EXPECT_EQ(job.data.document_separator, 10);
+  ASSERT_TRUE(job.observe.tensorboard);
+  EXPECT_EQ(job.observe.tensorboard->path, "events");
+  ASSERT_TRUE(job.training.profile);
+  EXPECT_EQ(job.training.profile->from_step, 7);
+  EXPECT_EQ(job.training.profile->steps, 2);
+  ASSERT_TRUE(job.training.profile->directory);
+  EXPECT_EQ(job.training.profile->directory->path, "traces");
+}
+
+TEST(ResolvedJob, Gpt2Arrives) {
+  const Job job = ReadWhole({{"model", {{"architecture", {{"family", "GPT2"}, {"tiedEmbeddings", true}}}}}});
+  EXPECT_EQ(job.model.family, Family::kGpt2);
+  EXPECT_EQ(job.model.ffn_size, 256) << "four times the width";
+  EXPECT_EQ(job.model.kv_heads, 4);
+}
+
 TEST(ResolvedJob, HasNoNewKeysForWhatTrainersOfBeforeCouldDo) {
   for (const char* type : {"Cosine", "Constant"}) {
     const json training = Resolve({{"schedule", {{"type", type}}}})["training"];
