@@ -256,6 +256,7 @@ void Fields(A& a, V& v) {
   a("why", v.why);
   a("generation", v.generation);
   a("activationCheckpointing", v.activation_checkpointing);
+  a("gradientReduction", v.gradient_reduction);
   a("perGPU", v.bytes);
   a("efficiency", v.efficiency);
   a("expectedEfficiency", v.expected_efficiency);

@@ -243,6 +243,7 @@ struct PlanStatus {
   std::string why;
   int64_t generation = 0;                // of the spec that this plan answers
   std::string activation_checkpointing;  // None, Selective, Full
+  std::string gradient_reduction;        // EachMicroBatch, LastMicroBatch
   PlanBytes bytes;
   double efficiency = 0;           // planned, of `gpus` times one GPU; 0: written by an older operator
   double expected_efficiency = 0;  // by links and arithmetic alone

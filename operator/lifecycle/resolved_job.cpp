@@ -139,6 +139,9 @@ json ResolvedJob(const api::TrainingJob& job, const api::PlanStatus& plan) {
               {"job", {{"namespace", job.meta.ns}, {"name", job.meta.name}, {"uid", job.meta.uid}}},
               {"training", TrainingPart(spec.training, spec.observe.profile, device, plan)},
               {"parallelism", {{"strategy", plan.strategy}}}};
+  if (plan.gradient_reduction == "LastMicroBatch") {
+    out["parallelism"]["gradientReduction"] = plan.gradient_reduction;
+  }
   if (json observe = ObservePart(spec, device, plan); !observe.empty()) out["observe"] = std::move(observe);
   if (spec.model.architecture) out["model"] = ModelPart(*spec.model.architecture);
   if (spec.data) out["data"] = DataPart(*spec.data);

@@ -31,21 +31,28 @@ std::vector<Method> MethodsFor(const PlanRequest& request, int64_t gpus, int64_t
       gpus > per_node && in_node > 1 && request.pipeline_parallel == 1 && ranks % in_node == 0 && ranks > in_node;
   const bool only = possible && request.strategy == api::Strategy::kHsdp;
   const bool hybrid = only || (possible && request.strategy == api::Strategy::kAuto);
+  // With one micro-batch per rank and step there is nothing to choose, and other programs do not tell.
+  const bool accumulates = request.bundled_trainer && request.global_batch > ranks;
+  const auto add = [&](Method method) {
+    methods.push_back(method);
+    method.reduce_once = true;
+    if (accumulates && method.strategy == api::Strategy::kFsdp && ranks > 1) methods.push_back(method);
+  };
   for (Offload offload : request.offloads) {
     for (Checkpointing checkpointing : request.checkpointing) {
       for (api::Strategy strategy : Strategies(request.strategy, ranks)) {
         if (only) break;
-        methods.push_back({.offload = offload,
-                           .checkpointing = checkpointing,
-                           .strategy = strategy,
-                           .shard_ranks = strategy == api::Strategy::kDdp ? 1 : ranks});
+        add({.offload = offload,
+             .checkpointing = checkpointing,
+             .strategy = strategy,
+             .shard_ranks = strategy == api::Strategy::kDdp ? 1 : ranks});
       }
       if (!hybrid) continue;
-      methods.push_back({.offload = offload,
-                         .checkpointing = checkpointing,
-                         .strategy = api::Strategy::kFsdp,
-                         .shard_ranks = in_node,
-                         .hybrid = true});
+      add({.offload = offload,
+           .checkpointing = checkpointing,
+           .strategy = api::Strategy::kFsdp,
+           .shard_ranks = in_node,
+           .hybrid = true});
     }
   }
   return methods;
@@ -136,6 +143,7 @@ void Evaluator::Set(MemoryInput& in, const Method& method, int64_t ranks, int64_
   in.strategy = method.strategy;
   in.checkpointing = method.checkpointing;
   in.offload = method.offload;
+  in.reduce_once = method.reduce_once;
   in.ranks = ranks;
   in.shard_ranks = method.hybrid ? method.shard_ranks : 0;
   in.micro_batch = micro_batch;
@@ -181,6 +189,7 @@ StepTraffic Evaluator::TrafficOf(const Method& method, const Trial& trial) {
   s.gpus = trial.gpus;
   s.tensor_parallel = request_.tensor_parallel;
   s.pipeline_parallel = request_.pipeline_parallel;
+  s.reduce_once = method.reduce_once;
   s.shard_ranks = method.hybrid ? method.shard_ranks : 0;
   s.gpus_per_domain = trial.per_node;
   const double peak = product.bf16_tflops * 1e12;

@@ -36,7 +36,8 @@ struct Method {
   Checkpointing checkpointing = Checkpointing::kNone;
   api::Strategy strategy = api::Strategy::kDdp;
   int64_t shard_ranks = 1;
-  bool hybrid = false;  // HSDP
+  bool hybrid = false;       // HSDP
+  bool reduce_once = false;  // of the sharded ones: gradients are summed whole and reduced with the last micro-batch
 };
 std::string NameOf(const Method& method);  // "FSDP with full activation checkpointing"
 

@@ -86,7 +86,7 @@ StateBytes State(const MemoryInput& in) {
     s.weights = in.recipe.weights * shard;
   }
   if (adapted) s.weights += FrozenBytes(in, *sums, stage == 3 ? n : 1);
-  s.gradients = in.recipe.gradients * (stage >= 2 ? shard : full);
+  s.gradients = in.recipe.gradients * (stage >= 2 && !in.reduce_once ? shard : full);
   s.master = in.recipe.master * shard;
   s.optimizer = OptimizerStates(in, *sums, stage >= 1 ? n : 1, shard);
   return s;

@@ -103,6 +103,7 @@ struct MemoryInput {
   bool momentum = true;  // of kSgd
   Adapter adapter;
   Offload offload = Offload::kNone;
+  bool reduce_once = false;         // gradients are kept whole until the last micro-batch, and reduced then
   bool offload_parameters = false;  // weights too: they visit the GPU block by block
   EngineTraits engine;
   Corrections corrections;

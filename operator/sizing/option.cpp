@@ -16,6 +16,7 @@ std::string NameOf(const Method& method) {
   std::string name(method.hybrid ? "HSDP" : api::ToString(method.strategy));
   if (method.checkpointing == Checkpointing::kSelective) name += " with selective activation checkpointing";
   if (method.checkpointing == Checkpointing::kFull) name += " with full activation checkpointing";
+  if (method.reduce_once) name += ", gradients reduced once a step";
   if (method.offload == Offload::kCpu) name += ", optimizer on the host";
   if (method.offload == Offload::kNvme) name += ", optimizer on NVMe";
   return name;
@@ -41,7 +42,8 @@ std::string MethodOf(const PlanOption& option) {
   return NameOf({.offload = option.offload,
                  .checkpointing = option.checkpointing,
                  .strategy = option.strategy,
-                 .hybrid = StrategyOf(option) == api::Strategy::kHsdp});
+                 .hybrid = StrategyOf(option) == api::Strategy::kHsdp,
+                 .reduce_once = option.reduce_once});
 }
 
 PerGpuBytes Evaluator::BytesAt(const Trial& trial, int64_t micro_batch, int64_t sequence) {
@@ -65,6 +67,7 @@ PlanOption Evaluator::OptionOf(const Trial& given) {
   o.replicas = trial.batch.ranks / method.shard_ranks;
   o.checkpointing = method.checkpointing;
   o.offload = method.offload;
+  o.reduce_once = method.reduce_once;
   o.micro_batch = trial.batch.micro_batch;
   o.accumulation = trial.batch.accumulation;
   o.effective_batch = trial.batch.effective;

@@ -81,6 +81,7 @@ struct PlanOption {
   int64_t replicas = 1;     // such copies; more than one under FSDP is HSDP
   Checkpointing checkpointing = Checkpointing::kNone;
   Offload offload = Offload::kNone;
+  bool reduce_once = false;  // gradients are kept whole and reduced with the last micro-batch of a step
   int64_t micro_batch = 0;
   int64_t accumulation = 0;
   int64_t effective_batch = 0;  // sequences per optimizer step

@@ -101,6 +101,7 @@ api::PlanStatus StatusOf(const api::TrainingJob& job, const Plan& plan, const Pl
   status.why = option.why;
   status.generation = job.meta.generation;
   status.activation_checkpointing = std::string(api::ToString(CheckpointingOf(option)));
+  status.gradient_reduction = option.reduce_once ? "LastMicroBatch" : "EachMicroBatch";
   const PerGpuBytes& b = option.bytes;
   status.bytes = {.weights = b.weights,
                   .gradients = b.gradients,

@@ -88,8 +88,8 @@ double CommunicationSeconds(const StepTraffic& s) {
     case api::Strategy::kFsdp: {
       const double shard = s.shard_ranks > 0 ? static_cast<double>(s.shard_ranks) : ranks;
       const Group one_copy = GroupOf(s, shard);
-      const double within =
-          passes * (2 * HalfSeconds(s, one_copy, weights, layers) + HalfSeconds(s, one_copy, gradients, layers));
+      const double within = passes * 2 * HalfSeconds(s, one_copy, weights, layers) +
+                            (s.reduce_once ? 1 : passes) * HalfSeconds(s, one_copy, gradients, layers);
       const double copies = ranks / shard;
       if (copies <= 1) return within;
       // Each rank all-reduces its own shard with its likes of the other copies: over the network where a copy fills a

@@ -37,6 +37,7 @@ struct StepTraffic {
   int64_t gpus = 1;          // n = data-parallel ranks x tensor_parallel x pipeline_parallel
   int64_t tensor_parallel = 1;
   int64_t pipeline_parallel = 1;
+  bool reduce_once = false;       // of FSDP: gradients are reduced with the last pass only
   int64_t shard_ranks = 0;        // HSDP: data-parallel ranks that share one copy of the state; 0: all
   int64_t gpus_per_domain = 8;    // g, of one fast domain (a node)
   double peak_flops = 0;          // F, FLOP/s; 0: not modelled

@@ -183,6 +183,36 @@ TEST(PlanJob, HsdpShardsInTheNodeAndReplicatesOverNodes) {
   EXPECT_EQ(PlanJob(job, H100s(4))->strategy, "HSDP") << "our trainer runs it too";
 }
 
+TEST(PlanJob, GradientsAreReducedOnceAStepWhereMemoryAllowsAndItIsFaster) {
+  // One slow port for eight GPUs, and many micro-batches.
+  auto slow = Catalogue::FromYaml("products: [{name: H100-SXM, networkGBps: 1.5625}]", "slow");
+  ASSERT_TRUE(slow) << slow.error().message;
+  const auto catalogue = std::make_shared<const Catalogue>(*slow);
+  api::TrainingJob job = Script("7B", 16);
+  job.spec.image.clear();
+  job.spec.command.clear();
+  job.spec.parallelism.strategy = api::Strategy::kFsdp;
+  job.spec.training.micro_batch_size = 1;
+  auto once = PlanJob(job, H100s(4), catalogue);
+  ASSERT_TRUE(once) << once.error().message;
+  EXPECT_EQ(once->gradient_reduction, "LastMicroBatch") << once->why;
+  EXPECT_THAT(once->why, HasSubstr("gradients reduced once a step"));
+  job.spec.training.global_batch_size = 16;  // one micro-batch per rank and step
+  auto each = PlanJob(job, H100s(4), catalogue);
+  ASSERT_TRUE(each) << each.error().message;
+  EXPECT_EQ(each->gradient_reduction, "EachMicroBatch");
+  EXPECT_GT(once->bytes.gradients, 10 * each->bytes.gradients) << "whole against a sixteenth";
+  // Whole gradients of 30B would not fit.
+  job = Script("34B", 16);
+  job.spec.image.clear();
+  job.spec.command.clear();
+  job.spec.parallelism.strategy = api::Strategy::kFsdp;
+  job.spec.training.micro_batch_size = 1;
+  auto large = PlanJob(job, H100s(4), catalogue);
+  ASSERT_TRUE(large) << large.error().message;
+  EXPECT_EQ(large->gradient_reduction, "EachMicroBatch");
+}
+
 TEST(PlanJob, BitsThatNoWorldSizeMayChangeKeepTheMicroBatchOfTheFirstPlan) {
   api::TrainingJob job = Small();
   job.spec.gpus.count = 2;
