@@ -119,6 +119,7 @@ TrainingJob FullJob() {
                       .why = "smallest that fits",
                       .generation = 3,
                       .activation_checkpointing = "Full",
+                      .gradient_reduction = "LastMicroBatch",
                       .bytes = {1, 2, 3, 4, 5, 6, 7, 8},
                       .efficiency = 0.9,
                       .expected_efficiency = 0.95,
