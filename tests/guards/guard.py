@@ -6,6 +6,7 @@ guard.py doors    each third party is seen in one place only; the pure rooms do 
 guard.py format   clang-format agrees with every source
 guard.py layout   the top level is what it should be, files are short or say why, no line leaves something open
 guard.py links    every relative link in a Markdown file leads somewhere
+guard.py bugs     the table of docs/testing.md and the tests that carry its numbers are the same
 
 Each prints one line per offence (file:line: what) and exits 1 when there is one.
 """
@@ -179,8 +180,33 @@ def links():
                     offence(path, n, f"the link to {target} leads nowhere")
 
 
+def bugs():
+    document = ROOT / "docs" / "testing.md"
+    told = {}  # row -> names of its tests
+    for n, line in enumerate(document.read_text().splitlines(), 1):
+        row = re.match(r"\| (\d+) \|", line)
+        if not row:
+            continue
+        names = re.findall(r"`(\w+\.\w+)`", line.rsplit("|", 2)[-2])
+        told[int(row[1])] = set(names)
+        if not names:
+            offence(document, n, f"row {row[1]} has no test")
+        for name in names:
+            if row[1] not in re.sub(r".*_Bug", "", name).split("_"):
+                offence(document, n, f"{name} does not carry the number {row[1]}")
+    found = {}
+    for path in sorted((ROOT / "tests").rglob("*_test.cpp")):
+        for suite, name in re.findall(r"TEST(?:_[FP])?\((\w+),\s*(\w+_Bug[0-9_]+)\)", path.read_text()):
+            for row in re.sub(r".*_Bug", "", name).split("_"):
+                found.setdefault(int(row), set()).add(f"{suite}.{name}")
+    for row in sorted(told.keys() | found.keys()):
+        for name in sorted(told.get(row, set()) ^ found.get(row, set())):
+            where = "the table only" if name in told.get(row, set()) else "the tests only"
+            offence(document, 0, f"row {row}: {name} is in {where}")
+
+
 def main():
-    checks = {"arrows": arrows, "doors": doors, "format": format_, "layout": layout, "links": links}
+    checks = {"arrows": arrows, "doors": doors, "format": format_, "layout": layout, "links": links, "bugs": bugs}
     if len(sys.argv) != 2 or sys.argv[1] not in checks:
         sys.exit(__doc__)
     checks[sys.argv[1]]()

@@ -183,7 +183,7 @@ TEST(PlanJob, HsdpShardsInTheNodeAndReplicatesOverNodes) {
   EXPECT_EQ(PlanJob(job, H100s(4))->strategy, "HSDP") << "our trainer runs it too";
 }
 
-TEST(PlanJob, GradientsAreReducedOnceAStepWhereMemoryAllowsAndItIsFaster) {
+TEST(PlanJob, GradientsAreReducedOnceAStepWhereMemoryAllowsAndItIsFaster_Bug49) {
   // One slow port for eight GPUs, and many micro-batches.
   auto slow = Catalogue::FromYaml("products: [{name: H100-SXM, networkGBps: 1.5625}]", "slow");
   ASSERT_TRUE(slow) << slow.error().message;

@@ -62,7 +62,7 @@ void RunProcesses(int world, const std::function<std::string(Comm&)>& body) {
 }
 
 class GlooHealthy : public testing::TestWithParam<Param> {};
-TEST_P(GlooHealthy, Conforms) { RunProcesses(std::get<1>(GetParam()), std::get<0>(GetParam()).run); }
+TEST_P(GlooHealthy, Conforms_Bug9_59) { RunProcesses(std::get<1>(GetParam()), std::get<0>(GetParam()).run); }
 INSTANTIATE_TEST_SUITE_P(Comm, GlooHealthy,
                          testing::Combine(testing::ValuesIn(HealthyCases()), testing::Values(1, 2, 3, 4)), Name);
 

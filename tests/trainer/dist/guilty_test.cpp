@@ -178,7 +178,7 @@ TEST_P(Guilty, RankThatLeavesWithoutAWordIsNamed) {
 }
 
 // Waits in a later call than the others: nobody's bytes fit, and everyone can tell.
-TEST_P(Guilty, RankThatSkipsACollectiveIsNamed) {
+TEST_P(Guilty, RankThatSkipsACollectiveIsNamed_Bug17_18) {
   const int guilty = GetParam();
   const auto outcomes = Play(guilty, [](Comm& c) {
     // Goes straight to what comes after the reduction of block.1.

@@ -41,7 +41,7 @@ void RunThreads(int world, const std::function<std::string(Comm&)>& body) {
 }
 
 class InProcessHealthy : public testing::TestWithParam<Param> {};
-TEST_P(InProcessHealthy, Conforms) { RunThreads(std::get<1>(GetParam()), std::get<0>(GetParam()).run); }
+TEST_P(InProcessHealthy, Conforms_Bug9_59) { RunThreads(std::get<1>(GetParam()), std::get<0>(GetParam()).run); }
 INSTANTIATE_TEST_SUITE_P(Comm, InProcessHealthy,
                          testing::Combine(testing::ValuesIn(HealthyCases()), testing::Values(1, 2, 3, 4)), Name);
 

@@ -95,7 +95,7 @@ TEST_P(EngineGradients_, EqualTheSameMicroBatchesInFloat) {
   EXPECT_NEAR(norm, 0.5 * Norm(ref), 1e-5 * norm);
 }
 
-TEST_P(EngineGradients_, EqualOneBigBatchInDouble) {
+TEST_P(EngineGradients_, EqualOneBigBatchInDouble_Bug45) {
   const auto [stage, world, tied] = GetParam();
   const model::LlamaConfig config = SmallLlama(tied);
   const at::Tensor tokens = Tokens(kMicroBatches * kRows, kLength, config.vocab, 6);
@@ -129,7 +129,7 @@ TEST(EngineGradients, SameBitsWithAndWithoutPrefetchAndWithOneReduceInFlight) {
   for (const auto& [name, g] : a) EXPECT_TRUE(at::equal(g, b.at(name))) << name;
 }
 
-TEST(EngineGradients, RanksShortOfAMicroBatchRunOneOfZeroWeight) {
+TEST(EngineGradients, RanksShortOfAMicroBatchRunOneOfZeroWeight_Bug40) {
   const model::LlamaConfig config = SmallLlama(true);
   const auto units = model::LlamaUnits(config);
   const at::Tensor tokens = Tokens(4 * kRows, kLength, config.vocab, 9);
@@ -170,7 +170,7 @@ at::Tensor OddLoss(ParameterHost& host, at::Tensor x) {
   return x.square().sum();
 }
 
-TEST(EngineGradients, UnitUsedTwiceAndUnusedParametersAreExact) {
+TEST(EngineGradients, UnitUsedTwiceAndUnusedParametersAreExact_Bug42_44) {
   const auto units = OddUnits();
   const at::Tensor x = at::rand({12, 3}, at::kDouble);
   PlainHost host(units, at::kDouble, kSeed);

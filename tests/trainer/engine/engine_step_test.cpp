@@ -132,7 +132,7 @@ TEST(EngineStep, SgdAgreesWithAPlainLoopAtEveryStageAndWorld) {
   }
 }
 
-TEST(EngineStep, StagesGiveTheSameBitsAtOneWorldSize) {
+TEST(EngineStep, StagesGiveTheSameBitsAtOneWorldSize_Bug48) {
   const model::LlamaConfig config = SmallLlama(true);
   for (at::ScalarType type : {at::kFloat, at::kBFloat16}) {
     for (int world : {1, 2, 3}) {

@@ -185,7 +185,7 @@ class Equivalence : public ::testing::TestWithParam<Case> {
   }
 };
 
-TEST_P(Equivalence, ToOneProcessWithTheSameMicroBatches) {
+TEST_P(Equivalence, ToOneProcessWithTheSameMicroBatches_Bug40) {
   const Case c = GetParam();
   const double bound = c.type == at::kDouble ? 1e-12 : c.type == at::kFloat ? 1e-6 : 1e-5;
   const Outcome& want = CachedReference(c);

@@ -224,7 +224,7 @@ TEST(EngineTrace, NoMoreThanTwoUnitsAndTwoReduceInputsAreInMemory) {
 }
 
 // A poisoned weight would make every result that reads it NaN.
-TEST(EngineTrace, NothingReadsWhatIsFreed) {
+TEST(EngineTrace, NothingReadsWhatIsFreed_Bug56) {
   std::vector<std::string> hashes;
   for (const bool poison : {true, false}) {
     RunRanks(3, [&](int rank, device::Device& device, dist::Comm& comm) {

@@ -79,7 +79,7 @@ Wire Measured(const Case& c, const model::LlamaConfig& config) {
   return wire;
 }
 
-TEST(EngineWire, BytesPerStepAreThoseOfTheory) {
+TEST(EngineWire, BytesPerStepAreThoseOfTheory_Bug39) {
   const model::LlamaConfig config = SmallLlama(false);
   const auto units = model::LlamaUnits(config);
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kDouble}) {

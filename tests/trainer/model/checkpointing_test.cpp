@@ -171,7 +171,7 @@ class Leaves final : public engine::ParameterHost {
   const std::vector<at::Tensor> leaves_;
 };
 
-TEST(Checkpointing, StretchesOfSeveralUnitsAndInsideOneAnotherAreExact) {
+TEST(Checkpointing, StretchesOfSeveralUnitsAndInsideOneAnotherAreExact_Bug41_43) {
   const auto units = ThreeUnits();
   at::manual_seed(kSeed);
   const at::Tensor x = at::rand({6, 3}, at::kDouble);

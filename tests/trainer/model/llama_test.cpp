@@ -161,6 +161,34 @@ TEST(Llama, ImpossibleShapesAreRefused) {
   EXPECT_THROW(llama.LossSum(Tokens(1, 17, c.vocab, 1)), std::invalid_argument);
 }
 
+// An angle of thousands of radians has no place in eight bits: with tables made in bfloat16 far positions would turn
+// by anything at all.
+TEST(Llama, RotaryTablesAreMadeInDoubleWhateverTheComputeType_Bug46) {
+  LlamaConfig c = Config(true, 4);
+  c.layers = 1, c.max_positions = 4096;
+  const auto units = LlamaUnits(c);
+  PlainHost exact(units, at::kDouble, 5), coarse(units, at::kDouble, 5, at::kBFloat16);
+  at::NoGradGuard no_grad;
+  for (PlainHost* host : {&exact, &coarse}) {
+    for (size_t i = 0; i < units[1].params.size(); ++i) {
+      const std::string& name = units[1].params[i].name;
+      // Attention that looks at few places, and is most of the result.
+      const double factor = name.find("q_proj") != std::string::npos || name.find("k_proj") != std::string::npos   ? 20
+                            : name.find("v_proj") != std::string::npos || name.find("o_proj") != std::string::npos ? 10
+                                                                                                                   : 1;
+      at::Tensor p = host->Param(1, static_cast<int>(i));
+      p.mul_(factor);
+    }
+  }
+  const at::Tensor tokens = Tokens(1, 4095, c.vocab, 7);
+  const auto late = [&](PlainHost& host) {
+    Llama llama(c, host);
+    return llama.Logits(tokens.narrow(1, 0, 4095)).narrow(1, 4000, 95).to(at::kDouble);
+  };
+  const at::Tensor reference = late(exact);
+  EXPECT_LT(((late(coarse) - reference).norm() / reference.norm()).item<double>(), 0.1);
+}
+
 TEST(Llama, TokensOutsideTheVocabularyAreNamed) {
   const LlamaConfig config = Config(true, 2);
   PlainHost host(LlamaUnits(config), at::kFloat, 5);
