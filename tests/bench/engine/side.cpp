@@ -26,6 +26,7 @@ Setting ReadSetting(const nlohmann::json& json) {
   s.bf16 = json.at("precision") == "bf16";
   s.checkpointing = json.at("checkpointing");
   s.exact = json.value("exact", false);
+  s.bucket_bytes = json.value("bucketBytes", int64_t{0});
   s.ranks = json.at("ranks"), s.rank = json.at("rank"), s.port = json.at("port");
   s.batch = json.at("batch"), s.length = json.at("length");
   s.learning_rate = json.at("learningRate");
@@ -101,6 +102,7 @@ Side::Side(const Setting& setting) : setting_(setting) {
   options.stage = setting.stage;
   options.compute_dtype = ComputeType(setting);
   options.seed = kSeed;
+  if (setting.bucket_bytes > 0) options.bucket_bytes = setting.bucket_bytes;
   options.exact_micro_batches = setting.exact ? setting.ranks : 0;
   engine_ = std::make_unique<engine::Engine>(*device_, *comm_, model::LlamaUnits(setting.model), options);
   llama_ = std::make_unique<model::Llama>(

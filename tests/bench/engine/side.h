@@ -23,6 +23,7 @@ struct Setting {
   bool bf16 = false;           // else fp32
   bool checkpointing = false;  // full activation checkpointing
   bool exact = false;          // exact sums of gradients
+  int64_t bucket_bytes = 0;    // stage 0: the largest reduction; 0: as the engine has it
   int ranks = 1, rank = 0, port = 0;
   int64_t batch = 0, length = 0;  // sequences per rank and step, tokens of each
   double learning_rate = 0;
