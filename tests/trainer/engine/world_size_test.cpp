@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "tests/trainer/engine/harness.h"
+#include "trainer/dist/mesh.h"
 
 namespace trainyard::engine::testing {
 namespace {
@@ -19,6 +20,9 @@ struct Setting {
   model::LlamaConfig model = SmallLlama(true);
   bool exact = true;
   std::vector<double> factors;  // of the loss, by step: what the gradients grow and shrink by
+  // What must not matter.
+  model::ActivationCheckpointing checkpointing = model::ActivationCheckpointing::kNone;
+  bool each = true;  // stages 2 and 3: one reduction per micro-batch, not one per step
 };
 
 struct Result {
@@ -91,6 +95,7 @@ Result Empty(const std::vector<UnitSpec>& units) {
 EngineOptions Options(const Setting& setting, int stage) {
   return {.stage = stage,
           .compute_dtype = setting.type,
+          .reduce_each_micro_batch = setting.each,
           .seed = 5,
           .exact_micro_batches = setting.exact ? kMicroBatches : 0};
 }
@@ -99,14 +104,16 @@ at::Tensor StepTokens(const model::LlamaConfig& config) {
   return Tokens(kSteps * kMicroBatches * kRows, kLength, config.vocab, 11);
 }
 
-Result Train(const Setting& setting, int stage, int world) {
+// `shard`: ranks per shard group; 0: the stage's own.
+Result Train(const Setting& setting, int stage, int world, int shard = 0) {
   const model::LlamaConfig& config = setting.model;
   const auto units = model::LlamaUnits(config);
   const at::Tensor tokens = StepTokens(config);
   Result result = Empty(units);
   RunRanks(world, [&](int rank, device::Device& device, dist::Comm& comm) {
-    Engine engine(device, comm, units, Options(setting, stage));
-    model::Llama llama(config, engine);
+    dist::Mesh mesh(comm, shard > 0 ? shard : stage == 0 ? 1 : world);
+    Engine engine(device, mesh, units, Options(setting, stage));
+    model::Llama llama(config, engine, setting.checkpointing);
     Training training{engine, llama, tokens, setting, rank, world};
     for (int step = 1; step <= kSteps; ++step) training.Step(step, comm, result);
     Collect(engine, result);
@@ -129,7 +136,7 @@ void ExpectSame(const Result& got, const Result& reference, const std::string& w
 }
 
 Result ExpectSameEverywhere(const Setting& setting, const std::vector<int>& worlds = {1, 2, 3, 4, 5, 6, 8}) {
-  const Result reference = Train(setting, 0, 1);
+  const Result reference = Train({.type = setting.type, .model = setting.model, .factors = setting.factors}, 0, 1);
   EXPECT_EQ(reference.losses.size(), static_cast<size_t>(kSteps));
   for (int stage = 0; stage <= 3; ++stage) {
     for (const int world : worlds) {
@@ -164,6 +171,26 @@ TEST(WorldSize, SoItIsForAModelOfMoreThanAFewRows) {
 }
 
 TEST(WorldSize, SoItIsInBfloat16) { ExpectSameEverywhere({.type = at::kBFloat16}); }
+
+// Replicas of shard groups: 2x2, 3x2, 2x3 and 4x2.
+TEST(WorldSize, SoItIsWithReplicas) {
+  const Result reference = Train({}, 0, 1);
+  for (int stage = 1; stage <= 3; ++stage) {
+    for (const auto& [world, shard] : {std::pair{4, 2}, {6, 2}, {6, 3}, {8, 2}}) {
+      ExpectSame(
+          Train({}, stage, world, shard), reference,
+          std::to_string(world / shard) + "x" + std::to_string(shard) + " of stage " + std::to_string(stage) + ": ");
+    }
+  }
+}
+
+TEST(WorldSize, SoItIsWithActivationCheckpointing) {
+  ExpectSameEverywhere({.checkpointing = model::ActivationCheckpointing::kSelective}, {1, 2, 3});
+  ExpectSameEverywhere({.checkpointing = model::ActivationCheckpointing::kFull});
+  ExpectSameEverywhere({.type = at::kBFloat16, .checkpointing = model::ActivationCheckpointing::kFull}, {1, 3});
+}
+
+TEST(WorldSize, SoItIsWithOneReductionPerStep) { ExpectSameEverywhere({.each = false}, {2, 3, 8}); }
 
 // Gradients that grow by 2^30 and shrink by 2^40 between steps: the steps that do not fit are run twice, the same ones
 // everywhere.
