@@ -51,7 +51,8 @@ class DeterminismTest : public JobTest {
     job_["parallelism"]["strategy"] = strategy;
     job_["checkpoint"]["path"] = path;
     Outcome outcome;
-    Attempt run = Start(world, 1, {{"OMP_NUM_THREADS", threads}});
+    // Threads that spin while they wait would take the cores from each other.
+    Attempt run = Start(world, 1, {{"OMP_NUM_THREADS", threads}, {"OMP_WAIT_POLICY", "PASSIVE"}});
     EXPECT_EQ(run.process->Wait(), contract::kExitSucceeded) << run.process->Log();
     AddEnd(run, outcome);
     EXPECT_EQ(outcome.steps.size(), static_cast<size_t>(kSteps));
