@@ -32,8 +32,7 @@ void BackgroundReader::Read() {
     changed_.wait(lock, [&] {
       // What follows an error is not wanted.
       const bool failed = !ready_.empty() && (!ready_.back().batch || ready_.back().thrown != nullptr);
-      return stopping_ ||
-             (reading_.cursor >= 0 && reading_.cursor < options_.end && !failed && ready_.size() < options_.depth);
+      return stopping_ || (reading_.cursor >= 0 && reading_.cursor < options_.end && !failed && filling_);
     });
     if (stopping_) return;
     const Place place = reading_;
@@ -49,7 +48,8 @@ void BackgroundReader::Read() {
     if (generation != generation_) continue;  // read for a place that nobody wants any more
     ready_.push_back(std::move(entry));
     reading_ = After(place);
-    changed_.notify_all();
+    filling_ = ready_.size() < options_.depth;
+    if (ready_.size() == 1) changed_.notify_all();  // else nobody waits for it
   }
 }
 
@@ -60,13 +60,17 @@ Result<Batch> BackgroundReader::Next(int64_t cursor, size_t index) {
   if (wanted != (ready_.empty() ? reading_ : ready_.front().place)) {
     ready_.clear();
     reading_ = wanted;
+    filling_ = true;
     ++generation_;
     changed_.notify_all();
   }
   changed_.wait(lock, [&] { return !ready_.empty(); });
   Entry entry = std::move(ready_.front());
   ready_.pop_front();
-  changed_.notify_all();
+  if (ready_.size() <= options_.depth / 2) {
+    filling_ = true;
+    changed_.notify_all();
+  }
   if (entry.thrown != nullptr) std::rethrow_exception(entry.thrown);
   return std::move(entry.batch);
 }

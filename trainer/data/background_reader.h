@@ -58,6 +58,7 @@ class BackgroundReader {
   };
   std::deque<Entry> ready_;
   Place reading_;           // what the thread reads now or next
+  bool filling_ = true;     // until the queue is full; then not before half of it is taken, for fewer wake-ups
   int64_t generation_ = 0;  // counts the times that reading began anew somewhere else
   bool stopping_ = false;
   std::thread thread_;
