@@ -201,6 +201,7 @@ void BuildModel(Session& s) {
     host = s.traced.get();
   }
   s.model = model::Make(config, *host, Checkpointing(s.job.training.activation_checkpointing));
+  if (s.job.data.document_separator) s.model->SeparateDocuments(*s.job.data.document_separator);
   observe::Info(c10::str(s.env.world, " ranks with ", s.threads, " threads each, ", s.engine->parameter_count(),
                          " parameters, stage ", options.stage, " in groups of ", s.mesh->shard().size(), ", ",
                          s.train->samples(), " training sequences of ", s.job.training.sequence_length, " tokens"));

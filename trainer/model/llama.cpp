@@ -83,21 +83,27 @@ void Llama::EnsureRope(const at::Tensor& like) {
   sin_ = angle.sin().to(like.options());
 }
 
-at::Tensor Llama::Embed(const at::Tensor& tokens) {
+at::Tensor Llama::Embed(const at::Tensor& tokens, const Documents& /*documents*/) {
   at::Tensor x = at::embedding(host_.Param(0, kEmbedding), tokens);
   EnsureRope(x);
   return x;
 }
 
-at::Tensor Llama::Block(int64_t layer, const at::Tensor& x, Keep keep) {
+at::Tensor Llama::Block(int64_t layer, const at::Tensor& x, Keep keep, const Documents& documents) {
   const auto w = [&](BlockPlace p) -> const at::Tensor& { return BlockParam(layer, p); };
   const int64_t b = x.size(0), s = x.size(1), head_dim = config_.hidden / config_.heads;
   const at::Tensor rows = x.view({b * s, config_.hidden});  // 2-d, so that products need no batch handling
   const auto heads = [&](const at::Tensor& y, int64_t count) { return y.view({b, s, count, head_dim}); };
 
+  const auto at_positions = [&](const at::Tensor& table) {
+    if (!documents.positions.defined()) return table.narrow(0, 0, s);
+    return table.index_select(0, documents.positions.view(-1)).view({b, s, 1, head_dim / 2});
+  };
+
   const auto qkv = RmsNormLinears(keep, rows, w(kInputNorm), config_.norm_eps, {w(kQuery), w(kKey), w(kValue)});
-  const at::Tensor mixed = RopeAttention(keep, heads(qkv[0], config_.heads), heads(qkv[1], config_.kv_heads),
-                                         heads(qkv[2], config_.kv_heads), cos_.narrow(0, 0, s), sin_.narrow(0, 0, s));
+  const at::Tensor mixed =
+      RopeAttention(keep, heads(qkv[0], config_.heads), heads(qkv[1], config_.kv_heads),
+                    heads(qkv[2], config_.kv_heads), at_positions(cos_), at_positions(sin_), documents.lengths);
   const at::Tensor mid = rows + at::linear(mixed, w(kOutput));
 
   const auto gate_up = RmsNormLinears(keep, mid, w(kPostNorm), config_.norm_eps, {w(kGate), w(kUp)});

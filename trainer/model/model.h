@@ -5,11 +5,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <stdexcept>
 
 #include <ATen/ATen.h>
 
 #include "trainer/engine/parameter_host.h"
+#include "trainer/model/documents.h"
 #include "trainer/model/selective.h"
 
 namespace trainyard::model {
@@ -30,6 +33,10 @@ class Model {
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
 
+  // Rows hold several documents, each of which ends with this token: from now on positions start anew after it, and
+  // attention does not cross it.
+  void SeparateDocuments(int64_t separator) { separator_ = separator; }
+
   // tokens: [b, s+1] int64, 1 <= s <= maximum positions. Sum over the b*s targets tokens[:, 1:] of weight times
   // cross-entropy in nats; fp64 scalar. weights: undefined (all one), [b] (of a row; 0: a padding micro-batch, whose
   // gradients are zeros) or [b, s] (of a target; 0: one that does not count, such as a prompt's).
@@ -49,10 +56,10 @@ class Model {
       : host_(host), sizes_(sizes), checkpointing_(checkpointing) {}
 
   // What a family is. Embed: [b, s] -> [b, s, hidden]. Block: [b, s, hidden] to the same, a function of x and of the
-  // parameters of its unit; `keep` says what for backward. FinalNorm: [b, s, hidden] -> [b*s, hidden]. Head:
-  // [vocabulary, hidden], a parameter of the root.
-  virtual at::Tensor Embed(const at::Tensor& tokens) = 0;
-  virtual at::Tensor Block(int64_t layer, const at::Tensor& x, Keep keep) = 0;
+  // parameters of its unit; `keep` says what for backward, `documents` where the documents of the tokens begin.
+  // FinalNorm: [b, s, hidden] -> [b*s, hidden]. Head: [vocabulary, hidden], a parameter of the root.
+  virtual at::Tensor Embed(const at::Tensor& tokens, const Documents& documents) = 0;
+  virtual at::Tensor Block(int64_t layer, const at::Tensor& x, Keep keep, const Documents& documents) = 0;
   virtual at::Tensor FinalNorm(const at::Tensor& x) = 0;
   virtual const at::Tensor& Head() const = 0;
 
@@ -64,11 +71,12 @@ class Model {
 
  private:
   at::Tensor Hidden(const at::Tensor& tokens);  // [b*s, hidden]; the root is gathered when it returns
-  at::Tensor CheckpointedBlock(int64_t layer, const at::Tensor& x);
+  at::Tensor CheckpointedBlock(int64_t layer, const at::Tensor& x, const std::shared_ptr<const Documents>& documents);
   void CheckTokens(const at::Tensor& tokens, int64_t positions) const;
 
   const Sizes sizes_;
   const ActivationCheckpointing checkpointing_;
+  std::optional<int64_t> separator_;
 };
 
 }  // namespace trainyard::model

@@ -11,7 +11,7 @@ namespace trainyard::model {
 at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps);
 
 // Rotary position embedding, rotate-half form (Su et al., 2021; halves as in Hugging Face's Llama).
-// x: [b, s, heads, d]; cos, sin: [s, 1, d/2] in x's type.
+// x: [b, s, heads, d]; cos, sin: [s, 1, d/2] or [b, s, 1, d/2] in x's type.
 at::Tensor Rope(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin);
 
 // silu(gate) * up (Shazeer, "GLU variants", 2020).

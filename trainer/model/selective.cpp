@@ -55,16 +55,18 @@ at::Tensor TokensFirst(const at::Tensor& x) {
   return x.transpose(1, 2).reshape({x.size(0) * x.size(2), x.size(1) * x.size(3)});
 }
 
-// On the CPU attention's own forward and backward are called. Other devices choose among kernels by shape and type, and
-// each has a backward of its own: there attention runs forward once more, and autograd does the rest.
+// On the CPU attention's own forward and backward are called, but for several documents in a row. Other devices choose
+// among kernels by shape and type, and each has a backward of its own: there attention runs forward once more, and
+// autograd does the rest.
 class RopeAttentionFunction : public torch::autograd::Function<RopeAttentionFunction> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                            const at::Tensor& cos, const at::Tensor& sin) {
+                            const at::Tensor& cos, const at::Tensor& sin, std::vector<int64_t> lengths) {
     const at::Tensor rq = Rotate(q, cos, sin, 1.0), rk = Rotate(k, cos, sin, 1.0);
-    if (!q.is_cpu()) {
+    if (!q.is_cpu() || !lengths.empty()) {
       ctx->save_for_backward({q, k, v, cos, sin});
-      return CausalAttention(rq, rk, v);
+      ctx->saved_data["lengths"] = lengths;
+      return CausalAttention(rq, rk, v, lengths);
     }
     const auto [heads, log_sum_exp] = at::_scaled_dot_product_flash_attention_for_cpu(
         HeadsFirst(rq), HeadsFirst(rk), HeadsFirst(v), 0.0, /*is_causal=*/true);
@@ -76,7 +78,7 @@ class RopeAttentionFunction : public torch::autograd::Function<RopeAttentionFunc
     const variable_list saved = ctx->get_saved_variables();
     const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2], &cos = saved[3], &sin = saved[4];
     at::Tensor rq = Rotate(q, cos, sin, 1.0), rk = Rotate(k, cos, sin, 1.0), dq, dk, dv;
-    if (q.is_cpu()) {
+    if (saved.size() > 5) {
       const auto heads = [&](const at::Tensor& rows) { return HeadsFirst(rows.reshape(q.sizes())); };
       std::tie(dq, dk, dv) = at::_scaled_dot_product_flash_attention_for_cpu_backward(
           heads(grads[0]), HeadsFirst(rq), HeadsFirst(rk), HeadsFirst(v), heads(saved[6]), saved[5], 0.0,
@@ -86,11 +88,11 @@ class RopeAttentionFunction : public torch::autograd::Function<RopeAttentionFunc
       at::AutoGradMode with_graph(true);
       const variable_list inputs{rq.set_requires_grad(true), rk.set_requires_grad(true),
                                  v.detach().set_requires_grad(true)};
-      const at::Tensor y = CausalAttention(inputs[0], inputs[1], inputs[2]);
+      const at::Tensor y = CausalAttention(inputs[0], inputs[1], inputs[2], ctx->saved_data["lengths"].toIntVector());
       const variable_list d = torch::autograd::grad({y}, inputs, {grads[0]});
       dq = d[0], dk = d[1], dv = d[2];
     }
-    return {Rotate(dq, cos, sin, -1.0), Rotate(dk, cos, sin, -1.0), dv, at::Tensor(), at::Tensor()};
+    return {Rotate(dq, cos, sin, -1.0), Rotate(dk, cos, sin, -1.0), dv, at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 
@@ -160,7 +162,17 @@ class GeluAffineFunction : public torch::autograd::Function<GeluAffineFunction> 
 
 }  // namespace
 
-at::Tensor CausalAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+at::Tensor CausalAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, at::IntArrayRef lengths) {
+  if (!lengths.empty()) {
+    // Splits, not slices: their backward is one concatenation.
+    const auto parts = [&](const at::Tensor& x) { return x.flatten(0, 1).split_with_sizes(lengths); };
+    const std::vector<at::Tensor> qs = parts(q), ks = parts(k), vs = parts(v);
+    std::vector<at::Tensor> mixed;
+    for (size_t i = 0; i < qs.size(); ++i) {
+      mixed.push_back(CausalAttention(qs[i].unsqueeze(0), ks[i].unsqueeze(0), vs[i].unsqueeze(0)));
+    }
+    return at::cat(mixed);
+  }
   return TokensFirst(at::scaled_dot_product_attention(HeadsFirst(q), HeadsFirst(k), HeadsFirst(v), {}, 0.0,
                                                       /*is_causal=*/true, std::nullopt,
                                                       /*enable_gqa=*/q.size(2) != k.size(2)));
@@ -187,9 +199,9 @@ std::vector<at::Tensor> RmsNormLinears(Keep keep, const at::Tensor& x, const at:
 }
 
 at::Tensor RopeAttention(Keep keep, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                         const at::Tensor& cos, const at::Tensor& sin) {
-  if (keep == Keep::kProducts) return RopeAttentionFunction::apply(q, k, v, cos, sin);
-  return CausalAttention(Rope(q, cos, sin), Rope(k, cos, sin), v);
+                         const at::Tensor& cos, const at::Tensor& sin, at::IntArrayRef lengths) {
+  if (keep == Keep::kProducts) return RopeAttentionFunction::apply(q, k, v, cos, sin, lengths.vec());
+  return CausalAttention(Rope(q, cos, sin), Rope(k, cos, sin), v, lengths);
 }
 
 at::Tensor SwiGluLinear(Keep keep, const at::Tensor& gate, const at::Tensor& up, const at::Tensor& matrix) {

@@ -20,16 +20,17 @@ std::vector<at::Tensor> RmsNormLinears(Keep keep, const at::Tensor& x, const at:
                                        at::TensorList matrices);
 
 // Causal attention over rotated queries and keys; key and value heads may be fewer (grouped queries).
-// q: [b, s, heads, d], k, v: [b, s, kv heads, d]; cos, sin: [s, 1, d/2] in their type -> [b*s, heads*d].
+// q: [b, s, heads, d], k, v: [b, s, kv heads, d]; cos, sin: [s, 1, d/2] or [b, s, 1, d/2] in their type -> [b*s,
+// heads*d]. lengths: as Documents has them.
 at::Tensor RopeAttention(Keep keep, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                         const at::Tensor& cos, const at::Tensor& sin);
+                         const at::Tensor& cos, const at::Tensor& sin, at::IntArrayRef lengths = {});
 
 // (silu(gate) * up) W^T. gate, up: [n, f], matrix: [h, f].
 at::Tensor SwiGluLinear(Keep keep, const at::Tensor& gate, const at::Tensor& up, const at::Tensor& matrix);
 
 // Causal attention as it is: it keeps its operands and its output. q: [b, s, heads, d], k, v: [b, s, kv heads, d] ->
-// [b*s, heads*d].
-at::Tensor CausalAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
+// [b*s, heads*d]. With lengths, one call for each: neither memory nor time for pairs of tokens of different documents.
+at::Tensor CausalAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, at::IntArrayRef lengths = {});
 
 // LayerNorm(x) W + b (Ba et al., 2016). x: [n, h], weight, bias: [h] of the norm, matrix: [h, out], offset: [out].
 at::Tensor LayerNormAffine(Keep keep, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps,
