@@ -21,7 +21,7 @@ std::pair<at::Tensor, at::Tensor> RmsGrad(const at::Tensor& grad, const at::Tens
                                           const at::Tensor& rstd);
 
 // y1 = x1*cos - sign*x2*sin, y2 = x2*cos + sign*x1*sin on the halves of the last dimension; contiguous. sign -1 turns
-// back, which is also the gradient.
+// back, which is also the gradient. x: [b, s, heads, d]; cos, sin: [s, 1, d/2] or [b, s, 1, d/2].
 at::Tensor Rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, double sign);
 
 // silu(gate) * up.
