@@ -75,40 +75,40 @@ class TracedComm final : public dist::Comm {
       : Comm(inner.rank(), inner.size(), "traced"), inner_(inner), trace_(trace) {}
 
  protected:
-  dist::WorkPtr DoAllGather(at::Tensor out, at::Tensor in, dist::CallOptions options) override {
+  dist::WorkPtr DoAllGather(at::Tensor out, at::Tensor in, dist::CallContext options) override {
     trace_.WatchGathered(out);
     trace_.Add(options.label);
     return Traced(options.label, inner_.AllGather(out, in, options));
   }
   dist::WorkPtr DoReduceScatter(at::Tensor out, at::Tensor in, dist::Reduce reduce,
-                                dist::CallOptions options) override {
+                                dist::CallContext options) override {
     trace_.WatchInput(in);
     trace_.Add(options.label);
     return Traced(options.label, inner_.ReduceScatter(out, in, reduce, options));
   }
-  dist::WorkPtr DoAllReduce(at::Tensor t, dist::Reduce reduce, dist::CallOptions options) override {
+  dist::WorkPtr DoAllReduce(at::Tensor t, dist::Reduce reduce, dist::CallContext options) override {
     return Traced(options.label, inner_.AllReduce(t, reduce, options));
   }
-  dist::WorkPtr DoAllToAll(at::Tensor out, at::Tensor in, dist::CallOptions options) override {
+  dist::WorkPtr DoAllToAll(at::Tensor out, at::Tensor in, dist::CallContext options) override {
     return Traced(options.label, inner_.AllToAll(out, in, options));
   }
-  dist::WorkPtr DoBroadcast(at::Tensor t, int root, dist::CallOptions options) override {
+  dist::WorkPtr DoBroadcast(at::Tensor t, int root, dist::CallContext options) override {
     return Traced(options.label, inner_.Broadcast(t, root, options));
   }
-  dist::WorkPtr DoSend(at::Tensor t, int to, int tag, dist::CallOptions options) override {
+  dist::WorkPtr DoSend(at::Tensor t, int to, int tag, dist::CallContext options) override {
     return Traced(options.label, inner_.Send(t, to, tag, options));
   }
-  dist::WorkPtr DoRecv(at::Tensor t, int from, int tag, dist::CallOptions options) override {
+  dist::WorkPtr DoRecv(at::Tensor t, int from, int tag, dist::CallContext options) override {
     return Traced(options.label, inner_.Recv(t, from, tag, options));
   }
-  dist::WorkPtr DoBarrier(dist::CallOptions options) override {
+  dist::WorkPtr DoBarrier(dist::CallContext options) override {
     inner_.Barrier(options);
     return Traced(options.label, dist::MakeSelfComm()->AllReduce(at::zeros({1}), dist::Reduce::kSum));
   }
-  std::unique_ptr<Comm> DoSplit(const std::vector<int>&, int color, int, dist::CallOptions options) override {
+  std::unique_ptr<Comm> DoSplit(const std::vector<int>&, int color, int, dist::CallContext options) override {
     return inner_.Split(color, rank(), options);
   }
-  void DoAbort() override { inner_.Abort(); }
+  void DoAbort(const std::string& reason) override { inner_.Abort(reason); }
 
  private:
   dist::WorkPtr Traced(const std::string& label, dist::WorkPtr work) {
