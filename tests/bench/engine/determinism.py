@@ -5,7 +5,9 @@ run, same weights and tokens. Needs engine_rank in the build directory; no PyTor
     python3 tests/bench/engine/determinism.py --json docs/benchmarks/determinism.json
 """
 import argparse
+import json
 import pathlib
+import re
 
 import bench
 import rows as spec
@@ -47,15 +49,19 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, default=bench.ROOT / "build/release")
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("--pairs", type=int, default=7)
+    parser.add_argument("--rows", default="", help="only rows whose name has this regular expression; the others stay in the file")
     options = parser.parse_args()
-    made = []
+    found = json.loads(options.json.read_text())["rows"] if options.json and options.json.exists() else []
+    rows = {entry["name"]: entry for entry in found}
     for row in [spec.row("10M", ranks, stage, precision) for ranks, stage, precision in
                 ((1, 0, "fp32"), (2, 0, "fp32"), (2, 2, "fp32"), (2, 3, "fp32"), (2, 3, "bf16"))]:
-        made += entries(row, measure(row, options))
-        for entry in made[-2:]:
+        if not re.search(options.rows, row["name"]):
+            continue
+        for entry in entries(row, measure(row, options)):
             bench.show(entry)
+            rows[entry["name"]] = entry
         if options.json:
-            bench.save(options.json, made)
+            bench.save(options.json, list(rows.values()))
 
 
 if __name__ == "__main__":
