@@ -69,14 +69,20 @@ class DeterminismTest : public JobTest {
     for (const auto& [name, bytes] : reference.tensors) EXPECT_TRUE(got.tensors.at(name) == bytes) << name;
   }
 
-  // At one, two and three ranks, and at two ranks that become three in the middle. One of them is told by its
-  // environment to use another number of threads, as a node with fewer ranks would be.
+  // At one, two, three and four ranks, in another strategy each, with and without activation checkpointing, and at two
+  // ranks that become three in the middle. One of them is told by its environment to use another number of threads, as
+  // a node with fewer ranks would be.
   void ExpectNoDifferenceBetweenWorldSizes() {
     job_["training"]["determinism"] = "WorldSize";
     const Outcome reference = Train(1, "DDP", "one", "2");
     EXPECT_TRUE(reference.shifts.is_object()) << reference.shifts;
     ExpectSame(Train(2, "FSDP", "two"), reference);
+    job_["training"]["activationCheckpointing"] = "Full";
     ExpectSame(Train(3, "ZeRO2", "three"), reference);
+    job_["parallelism"]["shardSize"] = 2;
+    ExpectSame(Train(4, "HSDP", "four"), reference);
+    job_["parallelism"].erase("shardSize");
+    job_["training"].erase("activationCheckpointing");
 
     job_["checkpoint"]["path"] = "resized";
     job_["parallelism"]["strategy"] = "FSDP";
