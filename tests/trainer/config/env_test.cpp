@@ -29,6 +29,7 @@ TEST(ReadEnv, DefaultsOfASingleRank) {
   EXPECT_EQ(env->run_dir, "/run/trainyard");
   EXPECT_EQ(env->termination_log, "/dev/termination-log");
   EXPECT_EQ(env->pod_ip, "");
+  EXPECT_EQ(env->collective_timeout_seconds, 300);
 }
 
 TEST(ReadEnv, ReadsEverything) {
@@ -44,6 +45,7 @@ TEST(ReadEnv, ReadsEverything) {
                          {"TRAINYARD_JOB_FILE", "/j"},
                          {"TRAINYARD_VOLUME_ROOT", "/v"},
                          {"TRAINYARD_RUN_DIR", "/r"},
+                         {"TRAINYARD_COLLECTIVE_TIMEOUT_SECONDS", "45"},
                          {"POD_IP", "10.0.0.1"}});
   ASSERT_TRUE(env.has_value()) << env.error().message;
   EXPECT_EQ(env->rank, 5);
@@ -56,6 +58,7 @@ TEST(ReadEnv, ReadsEverything) {
   EXPECT_EQ(env->volume_root, "/v");
   EXPECT_EQ(env->run_dir, "/r");
   EXPECT_EQ(env->pod_ip, "10.0.0.1");
+  EXPECT_EQ(env->collective_timeout_seconds, 45);
 }
 
 TEST(ReadEnv, ReportsAllProblemsInOneLine) {

@@ -320,7 +320,8 @@ std::string SilentPeerEndsAtTheDeadline(Comm& c) {
   REQUIRE(message.find("AllReduce 'the sum'") != std::string::npos);
   REQUIRE(message.find("rank " + std::to_string(c.rank()) + " of " + std::to_string(c.size())) != std::string::npos);
   REQUIRE(kind == CommError::Kind::kPeerLost || message.find("300 ms") != std::string::npos);
-  return ExpectCommError([&] { c.Barrier(); }, seconds(1));  // broken for good
+  REQUIRE(message.find("rank " + std::to_string(c.size() - 1) + " ") != std::string::npos);  // who is missing
+  return ExpectCommError([&] { c.Barrier(); }, seconds(1));                                  // broken for good
 }
 
 std::string SilentSenderEndsAtTheDeadline(Comm& c) {
@@ -336,23 +337,44 @@ std::string SilentSenderEndsAtTheDeadline(Comm& c) {
   return problem;
 }
 
+// Long before the deadline, and with both calls in the message.
 std::string DifferentCallsFail(Comm& c) {
   at::Tensor t = at::ones({12});
-  return ExpectCommError(
+  std::string message;
+  std::string problem = ExpectCommError(
       [&] {
         if (c.rank() == 0) {
-          c.Broadcast(t, 0, {milliseconds(400), "weights"})->Wait();
-          c.Barrier({milliseconds(400), "after"});
+          c.Broadcast(t, 0, {seconds(20), "weights"})->Wait();
+          c.Barrier({seconds(20), "after"});
         } else {
-          c.AllReduce(t, Reduce::kSum, {milliseconds(400), "gradients"})->Wait();
+          c.AllReduce(t, Reduce::kSum, {seconds(20), "gradients"})->Wait();
         }
       },
-      seconds(3));
+      seconds(10), nullptr, &message);
+  REQUIRE(!problem.empty() || message.find("the ranks make different calls: ") != std::string::npos);
+  REQUIRE(!problem.empty() || message.find("Broadcast 'weights'") != std::string::npos);
+  REQUIRE(!problem.empty() || message.find("AllReduce 'gradients'") != std::string::npos);
+  return problem;
+}
+
+// The same operation on as many bytes for another unit would mix their numbers without a word.
+std::string DifferentLabelsFail(Comm& c) {
+  at::Tensor t = at::ones({12});
+  std::string message;
+  std::string problem = ExpectCommError(
+      [&] { c.AllReduce(t, Reduce::kSum, {seconds(20), c.rank() == 0 ? "reduce block.1" : "reduce block.2"})->Wait(); },
+      seconds(10), nullptr, &message);
+  REQUIRE(!problem.empty() || message.find("the ranks make different calls: ") != std::string::npos);
+  return problem;
 }
 
 std::string DifferentLengthsFail(Comm& c) {
   at::Tensor t = at::ones({c.rank() == 0 ? 10 : 1000});
-  return ExpectCommError([&] { c.AllReduce(t, Reduce::kSum, {milliseconds(400), ""})->Wait(); }, seconds(3));
+  std::string message;
+  std::string problem =
+      ExpectCommError([&] { c.AllReduce(t, Reduce::kSum, {seconds(20), ""})->Wait(); }, seconds(10), nullptr, &message);
+  REQUIRE(!problem.empty() || message.find("the ranks make different calls: ") != std::string::npos);
+  return problem;
 }
 
 std::string AbortFailsThePeersAtOnce(Comm& c) {
@@ -445,6 +467,7 @@ const std::vector<ConformanceCase>& FailingCases() {
       {"SilentSenderEndsAtTheDeadline", SilentSenderEndsAtTheDeadline},
       {"DifferentCallsFail", DifferentCallsFail},
       {"DifferentLengthsFail", DifferentLengthsFail},
+      {"DifferentLabelsFail", DifferentLabelsFail},
       {"AbortFailsThePeersAtOnce", AbortFailsThePeersAtOnce},
       {"AbortWakesItsOwnWaiter", AbortWakesItsOwnWaiter},
       {"CloseReportsAnAbsentPeer", CloseReportsAnAbsentPeer},
