@@ -11,6 +11,7 @@
 #include <thread>
 #include <utility>
 
+#include "trainer/dist/gloo_exchange.h"
 #include "trainer/dist/gloo_group.h"
 #include "trainer/dist/gloo_queue.h"
 #include "trainer/dist/in_process_comm.h"
@@ -24,9 +25,6 @@ using Clock = std::chrono::steady_clock;
 using gloo::Shared;
 using gloo::Task;
 
-// A reduce-scatter moves this much per peer at a time, two pieces under way: the scratch stays small and the sum of
-// one piece overlaps the transfer of the next.
-constexpr int64_t kPieceBytes = 1 << 20;
 // Up to this size (times the ranks) an all-reduce gathers everything and sums: one exchange instead of two.
 constexpr int64_t kSmallBytes = 256 << 10;
 
@@ -37,52 +35,10 @@ constexpr const char* kWorld = "world";
 
 at::Tensor Bytes(const at::Tensor& t) { return t.view(at::kByte); }
 
-// Not copy_(): that would start a second pool of compute threads under this one.
-void CopyBytes(const at::Tensor& to, const at::Tensor& from) {
-  if (to.const_data_ptr() != from.const_data_ptr()) {
-    std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), from.nbytes());
-  }
-}
-
-// The messages of one collective call: all receives are posted before the first send, then awaited.
-class Exchange {
- public:
-  Exchange(Shared& shared, const Task& task, uint32_t tag) : shared_(shared), task_(task), tag_(tag) {}
-  void Recv(const at::Tensor& t, int from) {
-    Start(from, [&] { return shared_.group->Recv(Bytes(t), from, tag_); });
-  }
-  void Send(const at::Tensor& t, int to) {
-    Start(to, [&] { return shared_.group->Send(Bytes(t), to, tag_); });
-  }
-  void Wait() {
-    for (auto& [peer, message] : messages_) {
-      shared_.WaitsFor(task_, peer);
-      message->Wait(task_.deadline());
-    }
-    messages_.clear();
-  }
-
- private:
-  template <typename Begin>
-  void Start(int peer, const Begin& begin) {
-    try {
-      messages_.emplace_back(peer, begin());
-    } catch (...) {
-      shared_.WaitsFor(task_, peer);  // whose connection it was
-      throw;
-    }
-  }
-
-  Shared& shared_;
-  const Task& task_;
-  const uint32_t tag_;
-  std::vector<std::pair<int, std::unique_ptr<GlooMessage>>> messages_;  // with the other end's rank
-};
-
 class GlooComm final : public Comm {
  public:
   GlooComm(std::unique_ptr<GlooGroup> group, int rank, int size, std::string name)
-      : Comm(rank, size, std::move(name)), shared_(std::make_shared<Shared>()) {
+      : Comm(rank, size, std::move(name)), peers_{rank, size}, shared_(std::make_shared<Shared>()) {
     shared_->group = std::move(group);
     thread_ = std::thread([shared = shared_] { gloo::RunQueue(shared); });
   }
@@ -126,18 +82,20 @@ class GlooComm final : public Comm {
 
  protected:
   WorkPtr DoAllGather(at::Tensor out, at::Tensor in, CallContext options) override {
-    return Enqueue(Call::kAllGather, options,
-                   [this, out, in](const Task& task, uint32_t tag) { Gather(out, in, tag, task); });
+    return Enqueue(Call::kAllGather, options, [this, out, in](const Task& task, uint32_t tag) {
+      gloo::Gather(*shared_, task, tag, peers_, out, in);
+    });
   }
   WorkPtr DoReduceScatter(at::Tensor out, at::Tensor in, Reduce, CallContext options) override {
-    return Enqueue(Call::kReduceScatter, options,
-                   [this, out, in](const Task& task, uint32_t tag) { Scatter(out, in, tag, task); });
+    return Enqueue(Call::kReduceScatter, options, [this, out, in](const Task& task, uint32_t tag) {
+      gloo::Scatter(*shared_, task, tag, peers_, out, in);
+    });
   }
   WorkPtr DoAllReduce(at::Tensor t, Reduce, CallContext options) override {
     return Enqueue(Call::kAllReduce, options, [this, t](const Task& task, uint32_t tag) {
       if (static_cast<int64_t>(t.nbytes()) * size() <= kSmallBytes) {
         at::Tensor all = at::empty({size() * t.numel()}, t.options());
-        Gather(all, t, tag, task);
+        gloo::Gather(*shared_, task, tag, peers_, all, t);
         RankOrderSum(t, all.chunk(size()));
         return;
       }
@@ -145,28 +103,28 @@ class GlooComm final : public Comm {
       at::Tensor padded = t;
       if (slice * size() != t.numel()) {
         padded = at::empty({slice * size()}, t.options());
-        CopyBytes(padded, t);
+        gloo::CopyBytes(padded, t);
         padded.narrow(0, t.numel(), padded.numel() - t.numel()).zero_();
       }
       at::Tensor mine = padded.narrow(0, rank() * slice, slice);
-      Scatter(mine, padded, tag, task);
-      Gather(padded, mine, tag, task);
+      gloo::Scatter(*shared_, task, tag, peers_, mine, padded);
+      gloo::Gather(*shared_, task, tag, peers_, padded, mine);
       if (!padded.is_same(t)) {
-        CopyBytes(t, padded.narrow(0, 0, t.numel()));
+        gloo::CopyBytes(t, padded.narrow(0, 0, t.numel()));
       }
     });
   }
   WorkPtr DoAllToAll(at::Tensor out, at::Tensor in, CallContext options) override {
     return Enqueue(Call::kAllToAll, options, [this, out, in](const Task& task, uint32_t tag) {
       const int64_t n = in.numel() / size();
-      Exchange exchange(*shared_, task, tag);
+      gloo::Exchange exchange(*shared_, task, tag);
       for (int i = 1; i < size(); ++i) {
-        exchange.Recv(out.narrow(0, From(i) * n, n), From(i));
+        exchange.Recv(out.narrow(0, peers_.From(i) * n, n), peers_.From(i));
       }
       for (int i = 1; i < size(); ++i) {
-        exchange.Send(in.narrow(0, To(i) * n, n), To(i));
+        exchange.Send(in.narrow(0, peers_.To(i) * n, n), peers_.To(i));
       }
-      CopyBytes(out.narrow(0, rank() * n, n), in.narrow(0, rank() * n, n));
+      gloo::CopyBytes(out.narrow(0, rank() * n, n), in.narrow(0, rank() * n, n));
       exchange.Wait();
     });
   }
@@ -175,7 +133,7 @@ class GlooComm final : public Comm {
       // A binomial tree over the ranks counted from the root.
       const int me = (rank() - root + size()) % size();
       int reach = 1;
-      Exchange exchange(*shared_, task, tag);
+      gloo::Exchange exchange(*shared_, task, tag);
       for (; reach <= me; reach *= 2) {
       }
       if (me > 0) {
@@ -190,7 +148,7 @@ class GlooComm final : public Comm {
   }
   WorkPtr DoBarrier(CallContext options) override {
     return Enqueue(Call::kBarrier, options, [this](const Task& task, uint32_t tag) {
-      Gather(at::zeros({size()}, at::kByte), at::zeros({1}, at::kByte), tag, task);
+      gloo::Gather(*shared_, task, tag, peers_, at::zeros({size()}, at::kByte), at::zeros({1}, at::kByte));
     });
   }
 
@@ -232,10 +190,6 @@ class GlooComm final : public Comm {
   }
 
  private:
-  // Peers in the order that spreads the load: everyone sends to its right neighbour first.
-  int To(int i) const { return (rank() + i) % size(); }
-  int From(int i) const { return (rank() - i + size()) % size(); }
-
   std::string Who() const {
     return "comm " + name() + ", rank " + std::to_string(rank()) + " of " + std::to_string(size());
   }
@@ -282,61 +236,7 @@ class GlooComm final : public Comm {
     }
   }
 
-  // out [W*n] = in [n] of all; `in` may be this rank's slice of `out`.
-  void Gather(const at::Tensor& out, const at::Tensor& in, uint32_t tag, const Task& task) {
-    const int64_t n = in.numel();
-    Exchange exchange(*shared_, task, tag);
-    for (int i = 1; i < size(); ++i) {
-      exchange.Recv(out.narrow(0, From(i) * n, n), From(i));
-    }
-    for (int i = 1; i < size(); ++i) {
-      exchange.Send(in, To(i));
-    }
-    CopyBytes(out.narrow(0, rank() * n, n), in);
-    exchange.Wait();
-  }
-
-  // out [n] = this rank's slice of in [W*n], summed in rank order; `out` may be that slice of `in`.
-  void Scatter(const at::Tensor& out, const at::Tensor& in, uint32_t tag, const Task& task) {
-    const int64_t n = out.numel();
-    const int64_t piece = std::min<int64_t>(n, kPieceBytes / static_cast<int64_t>(in.element_size()));
-    const int64_t pieces = (n + piece - 1) / piece;
-    struct InFlight {
-      at::Tensor scratch;  // [W, piece]
-      std::unique_ptr<Exchange> exchange;
-    } slots[2];
-    const auto start = [&](int64_t p) {
-      InFlight& slot = slots[p % 2];
-      if (!slot.scratch.defined()) {
-        slot.scratch = at::empty({size(), piece}, in.options());
-      }
-      const int64_t lo = p * piece;
-      const int64_t count = std::min(piece, n - lo);
-      slot.exchange = std::make_unique<Exchange>(*shared_, task, tag);
-      for (int i = 1; i < size(); ++i) {
-        slot.exchange->Recv(slot.scratch[From(i)].narrow(0, 0, count), From(i));
-      }
-      for (int i = 1; i < size(); ++i) {
-        slot.exchange->Send(in.narrow(0, To(i) * n + lo, count), To(i));
-      }
-    };
-    start(0);
-    for (int64_t p = 0; p < pieces; ++p) {
-      if (p + 1 < pieces) {
-        start(p + 1);
-      }
-      InFlight& slot = slots[p % 2];
-      slot.exchange->Wait();
-      const int64_t lo = p * piece;
-      const int64_t count = std::min(piece, n - lo);
-      std::vector<at::Tensor> parts;
-      for (int r = 0; r < size(); ++r) {
-        parts.push_back(r == rank() ? in.narrow(0, r * n + lo, count) : slot.scratch[r].narrow(0, 0, count));
-      }
-      RankOrderSum(out.narrow(0, lo, count), parts);
-    }
-  }
-
+  const gloo::Peers peers_;
   const std::shared_ptr<Shared> shared_;
   std::string id_;    // of the group in the monitor
   int watched_ = -1;  // its number there
