@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Installs everything that building and testing Trainyard needs on a Debian 12 machine: Debian packages, LibTorch from the
-# Python wheel, a Python environment for the checks that read our files with other people's code, and the Kubernetes control
-# plane, helm, KWOK and CoreDNS of the cluster tests.
+# Python wheel, CUDA's headers and NCCL from theirs, a Python environment for the checks that read our files with other
+# people's code, and the Kubernetes control plane, helm, KWOK and CoreDNS of the cluster tests.
 # Safe to run again and to interrupt: each part is made aside, checked, and moved into place; what is in place is left alone.
 #
 #   TRAINYARD_CACHE               where all but the Debian packages goes (default: ~/.cache/trainyard)
-#   TRAINYARD_SETUP=build         only what compiling the programs needs: build packages and LibTorch
+#   TRAINYARD_SETUP=build         only what compiling the programs needs: build packages, LibTorch, CUDA's headers and NCCL
 #   TRAINYARD_REQUIRE_CLUSTER=1   fail when the parts of the cluster tests cannot be had; otherwise those tests skip and say so
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -92,6 +92,37 @@ PY
   rm -rf "$cache/wheels"
 fi
 torch_ready || die "LibTorch in $libtorch is damaged: remove that directory and run tests/setup.sh again"
+
+# ---- CUDA's headers and NCCL: what compiling and linking the plug-ins for GPUs takes, without a toolkit and without a GPU ---
+cuda="$cache/cuda-13.0-nccl-2.28.9"
+cuda_wheels=(
+  "nvidia-nccl-cu13==2.28.9 e4553a30f34195f3fa1da02a6da3d6337d28f2003943aa0a3d247bbc25fefc42"
+  "nvidia-cuda-crt==13.0.88 2c8043c7c9e02492716426e9919fc78d2c5b3b2a7a768a88e952676b08aa55a4"
+  "nvidia-cuda-cccl==13.0.85 e0da7ad981f3a8aff08241b5bfc1af868742a63e2762f53a5171c492ef242649"
+)
+fetch_cuda() {
+  local part requirements
+  part=$(mktemp -d "$cuda.part.XXXXXX")
+  requirements="$part/requirements.txt"
+  for w in "${cuda_wheels[@]}"; do printf '%s --hash=sha256:%s\n' "${w% *}" "${w##* }"; done >"$requirements"
+  python3 -m pip download --quiet --disable-pip-version-check --no-deps --require-hashes --only-binary=:all: \
+    --python-version 3.11 --platform manylinux2014_x86_64 --platform manylinux_2_18_x86_64 --platform manylinux_2_17_x86_64 \
+    --dest "$part/wheels" --requirement "$requirements" || { rm -rf "$part"; return 1; }
+  python3 - "$part" <<'PY' || { rm -rf "$part"; return 1; }
+import pathlib, shutil, sys, zipfile
+part = pathlib.Path(sys.argv[1])
+for wheel in (part / "wheels").glob("*.whl"):
+    with zipfile.ZipFile(wheel) as z:
+        z.extractall(part, [n for n in z.namelist() if n.startswith(("nvidia/nccl/", "nvidia/cu13/include/"))])
+shutil.rmtree(part / "wheels")
+PY
+  stat -c %s "$part/nvidia/nccl/lib/libnccl.so.2" >"$part/.complete"
+  mv -T "$part" "$cuda" 2>/dev/null || rm -rf "$part"   # another set-up was first
+}
+if [ ! -f "$cuda/.complete" ]; then
+  say "fetching NCCL 2.28.9 and CUDA's headers (200 MB, once, into $cuda)"
+  fetch_cuda || say "they could not be fetched: the plug-ins for GPUs will not be built here"
+fi
 
 # ---- Python for the checks that open our checkpoints with other people's code ----------------------------------
 if [ "$what" = all ] && [ -x "$here/python/setup.sh" ]; then

@@ -66,8 +66,9 @@ class Device {
   virtual void ResetPeak() = 0;
 };
 
-// Opens "CPU" or "CUDA". Errors: kInvalidArgument for another name, kFailedPrecondition where the device is not to be
-// had. There is no fall-back from CUDA to CPU: a job that asked for GPUs must not train on something else in silence.
-Result<std::unique_ptr<Device>> Open(std::string_view name);
+// Opens "CPU" or "CUDA"; `index`: which GPU of this machine. Errors: kInvalidArgument for another name,
+// kFailedPrecondition where the device is not to be had. There is no fall-back from CUDA to CPU: a job that asked for
+// GPUs must not train on something else in silence.
+Result<std::unique_ptr<Device>> Open(std::string_view name, int index = 0);
 
 }  // namespace trainyard::device

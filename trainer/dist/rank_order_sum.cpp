@@ -32,9 +32,20 @@ void Sum(const at::Tensor& out, at::TensorList parts) {
   }
 }
 
+// On a GPU, where one operation per rank is as good as any.
+void SumOnDevice(const at::Tensor& out, at::TensorList parts) {
+  const bool half = out.scalar_type() == at::kBFloat16 || out.scalar_type() == at::kHalf;
+  at::Tensor sum = half ? parts[0].to(at::kFloat) : parts[0].clone();  // `out` may be one of the parts
+  for (size_t r = 1; r < parts.size(); ++r) sum.add_(parts[r]);
+  out.copy_(sum);
+}
+
 }  // namespace
 
 void RankOrderSum(const at::Tensor& out, at::TensorList parts) {
+  if (!out.is_cpu()) {
+    return SumOnDevice(out, parts);
+  }
   switch (out.scalar_type()) {
     case at::kFloat:
       return Sum<float, float>(out, parts);

@@ -188,6 +188,7 @@ int Run(const config::GetEnv& get) {
   SayFailure(rank, ended.error());
   s.report->status().message = ended.error().message;
   s.report->Phase(contract::phase::kFailed);
+  if (s.gpus) s.gpus->Abort(ended.error().message);
   if (s.world) s.world->Abort(ended.error().message);  // peers learn of it now and not at a deadline
   // Work may be under way in other threads: no destructor runs under its feet.
   std::fflush(nullptr);

@@ -50,13 +50,16 @@ struct Session {
   std::optional<SampleLog> sample_log;           // debugging aid, off unless asked for
   std::shared_ptr<StepWatch> watch;
   std::unique_ptr<device::Device> device;
-  std::unique_ptr<dist::Comm> world;
-  std::unique_ptr<dist::Mesh> mesh;  // over `world`
+  std::unique_ptr<dist::Comm> world;  // for host memory: what ranks tell each other
+  std::unique_ptr<dist::Comm> gpus;   // the same ranks for GPU memory; null on the CPU
+  std::unique_ptr<dist::Mesh> mesh;   // over tensors()
   std::unique_ptr<engine::Engine> engine;
   std::unique_ptr<TracedHost> traced;  // only with job.training.profile
   std::unique_ptr<model::Model> model;
   Progress progress;
 
+  // The group for tensors of the device.
+  dist::Comm& tensors() const { return gpus ? *gpus : *world; }
   // Directory of the job's checkpoints; only with job.checkpoint.
   std::string CheckpointRoot() const { return job.checkpoint->directory.Resolve(env.volume_root); }
 };

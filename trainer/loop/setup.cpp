@@ -10,6 +10,7 @@
 #include <ATen/Parallel.h>
 #include "trainer/contract/flight_record.h"
 #include "trainer/dist/gloo_comm.h"
+#include "trainer/dist/nccl_plugin.h"
 #include "trainer/loop/determinism.h"
 #include "trainer/loop/optimizer.h"
 #include "trainer/observe/log.h"
@@ -152,7 +153,7 @@ Outcome<std::unique_ptr<Session>> Prepare(const config::RankEnv& env, const conf
     if (!log) return Fails(contract::kExitConfiguration, log.error().message);
     s.sample_log = std::move(*log);
   }
-  auto device = device::Open(config::DeviceName(s.job.training.device));
+  auto device = device::Open(config::DeviceName(s.job.training.device), s.env.local_rank);
   if (!device) return Fails(contract::kExitConfiguration, device.error().message);
   s.device = std::move(*device);
   return session;
@@ -175,6 +176,11 @@ Outcome<void> Connect(Session& s) {
   s.world = std::move(*world);
   s.world->set_observer(s.watch);
   s.world->set_default_deadline(std::chrono::seconds(s.env.collective_timeout_seconds));
+  if (!s.device->torch().is_cuda()) return {};
+  auto gpus = dist::OpenNccl(*s.world, s.env.local_rank, rendezvous.timeout);
+  if (!gpus) return Fails(ConnectFailure(gpus.error()));
+  s.gpus = std::move(*gpus);
+  s.gpus->set_observer(s.watch);
   return {};
 }
 
@@ -191,7 +197,7 @@ void BuildModel(Session& s) {
     options.exact_micro_batches =
         data::MicroBatchCount(s.job.training.global_batch_size, s.job.training.micro_batch_size);
   }
-  s.mesh = std::make_unique<dist::Mesh>(*s.world, config::ShardSize(parallelism, s.env));
+  s.mesh = std::make_unique<dist::Mesh>(s.tensors(), config::ShardSize(parallelism, s.env));
   s.engine = std::make_unique<engine::Engine>(*s.device, *s.mesh, model::Units(config), options);
   engine::ParameterHost* host = s.engine.get();
   if (s.job.training.profile) {
