@@ -57,8 +57,6 @@ class JsonReader {
   // Whether the key is there; does not count as asking for it.
   bool Has(const char* key) const { return value_ != nullptr && value_->contains(key); }
   bool present() const { return value_ != nullptr; }
-  // Whether the key is there at all.
-  bool Has(const char* key) const { return value_ != nullptr && value_->contains(key); }
   std::string Path(std::string_view key) const;
   void Add(std::string_view key, const std::string& problem);
   // Reports keys that nobody asked for. Call last.
