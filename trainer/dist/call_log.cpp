@@ -162,7 +162,7 @@ void CallLog::Write(const CallRecord& call, flight::Phase phase) {
     entry.started_ns = EpochNanoseconds();
     entry.ended_ns = 0;
     SetText(entry.operation, call.operation);
-    SetText(entry.group, groups_[static_cast<size_t>(call.group)].name);
+    SetText(entry.group, groups_[static_cast<size_t>(call.group)].id);  // names of two splits may be the same
     SetText(entry.label, call.label);
   } else {
     entry.ended_ns = EpochNanoseconds();

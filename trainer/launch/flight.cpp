@@ -35,6 +35,8 @@ std::string Position(const FlightRecord& record, const std::string& group, int64
          (call.done ? " ago" : "");
 }
 
+bool Stopped(const FlightRecord& record) { return record.process_state == 'T' || record.process_state == 't'; }
+
 int64_t Sequence(const FlightRecord& record, const std::string& group) {
   const auto found = record.groups.find(group);
   return found == record.groups.end() ? -1 : found->second.sequence;
@@ -101,19 +103,27 @@ std::string WhoIsBehind(const std::vector<FlightRecord>& records, int64_t now_ns
     }
   }
   if (group.empty()) return "";
-  int64_t furthest = -1;
-  for (const FlightRecord& record : records) furthest = std::max(furthest, Sequence(record, group));
+  // A stopped process explains all others; else those who have come least far.
+  int64_t least = INT64_MAX, furthest = -1;
+  bool any_stopped = false;
+  std::vector<const FlightRecord*> members_of_group;
+  for (const FlightRecord& record : records) {
+    if (group != "world" && !record.groups.contains(group)) continue;
+    members_of_group.push_back(&record);
+    least = std::min(least, Sequence(record, group));
+    furthest = std::max(furthest, Sequence(record, group));
+    any_stopped = any_stopped || Stopped(record);
+  }
   std::vector<int> ahead;
   std::string where, text;
-  for (const FlightRecord& record : records) {
-    const bool stopped = record.process_state == 'T' || record.process_state == 't';
-    const bool member = group == "world" || record.groups.contains(group);
-    if (member && !stopped && Sequence(record, group) == furthest) {
-      ahead.push_back(record.rank);
-      where = record.groups.at(group).Text();
-    } else if (member) {
-      text += (text.empty() ? "" : "; ") + Join({record.rank}) +
-              " is behind: " + (stopped ? "its process is stopped, " : "") + Position(record, group, now_ns);
+  for (const FlightRecord* record : members_of_group) {
+    const int64_t sequence = Sequence(*record, group);
+    if (any_stopped ? Stopped(*record) : sequence == least && least < furthest) {
+      text += (text.empty() ? "" : "; ") + Join({record->rank}) +
+              " is behind: " + (any_stopped ? "its process is stopped, " : "") + Position(*record, group, now_ns);
+    } else if (sequence == furthest && sequence >= 0) {
+      ahead.push_back(record->rank);
+      where = record->groups.at(group).Text();
     }
   }
   if (text.empty() || ahead.empty()) return text;
