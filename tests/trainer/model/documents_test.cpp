@@ -28,19 +28,20 @@ Gpt2Config SmallGpt2() {
   return c;
 }
 
+at::Tensor Longs(const std::vector<int64_t>& values) { return at::tensor(values, at::kLong); }
+
 // Two rows of nine inputs: documents of 4, 1 and 4 tokens, and of 3 and 6.
 at::Tensor Rows() {
-  return at::tensor({5, 6, 7, kEnd, kEnd, 8, 9, 10, 11, 3, 4, kEnd, 12, 13, 14, 15, 16, kEnd}, at::kLong).view({2, 9});
+  return Longs({5, 6, 7, kEnd, kEnd, 8, 9, 10, 11, 3, 4, kEnd, 12, 13, 14, 15, 16, kEnd}).view({2, 9});
 }
 
 TEST(FindDocuments, EndWithTheirSeparatorOrTheRow) {
   const Documents found = FindDocuments(Rows(), kEnd);
   EXPECT_EQ(found.lengths, (std::vector<int64_t>{4, 1, 4, 3, 6}));
-  EXPECT_TRUE(at::equal(found.positions,
-                        at::tensor({0, 1, 2, 3, 0, 0, 1, 2, 3, 0, 1, 2, 0, 1, 2, 3, 4, 5}, at::kLong).view({2, 9})));
+  EXPECT_TRUE(at::equal(found.positions, Longs({0, 1, 2, 3, 0, 0, 1, 2, 3, 0, 1, 2, 0, 1, 2, 3, 4, 5}).view({2, 9})));
   // A separator at the end of a row begins nothing in it.
-  EXPECT_TRUE(FindDocuments(at::tensor({1, 2, kEnd}, at::kLong).view({1, 3}), kEnd).lengths.empty());
-  EXPECT_FALSE(FindDocuments(at::tensor({1, 2, 3}, at::kLong).view({1, 3}), kEnd).positions.defined());
+  EXPECT_TRUE(FindDocuments(Longs({1, 2, kEnd}).view({1, 3}), kEnd).lengths.empty());
+  EXPECT_FALSE(FindDocuments(Longs({1, 2, 3}).view({1, 3}), kEnd).positions.defined());
 }
 
 class PackedModel : public testing::TestWithParam<bool> {
