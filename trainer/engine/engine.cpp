@@ -93,6 +93,7 @@ Engine::Impl::Impl(device::Device& device, dist::Mesh& mesh, std::vector<UnitSpe
       if (p.spec.frozen) continue;
       p.accumulator = torch::autograd::impl::grad_accumulator(p.full);
       p.accumulator->add_post_hook(std::make_unique<GradientHook>([this, u, i] {
+        units[u]->Release(static_cast<int>(i));
         if (reducer->Take(static_cast<int>(u), static_cast<int>(i))) UnitDone(static_cast<int>(u));
       }));
     }

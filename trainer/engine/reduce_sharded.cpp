@@ -19,8 +19,6 @@ class ShardedReducer final : public Reducer {
       UnitState state;
       state.filled.assign(unit->params().size(), false);
       state.label = unit->spec().name;
-      // Reduced once per step it comes when the sums of all ranks go: one of the two is enough memory.
-      if (each_) state.shard = NewSums(unit->trained()).zero_();
       states_.push_back(std::move(state));
     }
   }
@@ -85,7 +83,7 @@ void ShardedReducer::Clear() {
   TORCH_CHECK(inflight_.empty(), "BeginStep before FinishBackward of the previous step");
   for (UnitState& state : states_) {
     state.reduced = false;
-    if (!each_) Release(state.shard);
+    Release(state.shard);  // comes back with the first reduction: until then forward has its memory
     std::fill(state.filled.begin(), state.filled.end(), false);
   }
 }
@@ -140,6 +138,9 @@ void ShardedReducer::FinishOldest() {
 
 void ShardedReducer::Finish() {
   while (!inflight_.empty()) FinishOldest();
+  for (size_t u = 0; u < states_.size(); ++u) {  // of a step without any backward pass
+    if (!states_[u].shard.defined()) states_[u].shard = NewSums(units_[u]->trained()).zero_();
+  }
   for (const dist::WorkPtr& work : replicated_) work->Wait();
   replicated_.clear();
 }

@@ -188,7 +188,10 @@ void Unit::WaitUnshard() {
 void Unit::CopyOut() {
   at::NoGradGuard no_grad;
   if (layout_.frees) {
-    for (Parameter& p : params_) layout_.device->ResizeStorage(p.full, static_cast<int64_t>(p.full.nbytes()));
+    for (Parameter& p : params_) {
+      layout_.device->ResizeStorage(p.full, static_cast<int64_t>(p.full.nbytes()));
+      p.gathered = true;
+    }
     layout_.memory->Book(&MemoryReport::params, full_bytes_);
   }
   for (Parameter& p : params_) {
@@ -210,13 +213,23 @@ void Unit::Free(const at::Tensor& full) const {
   if (!layout_.poison) layout_.device->ResizeStorage(full, 0);
 }
 
+void Unit::FreeGathered(Parameter& p) {
+  if (!p.gathered) return;
+  p.gathered = false;
+  Free(p.full);
+  layout_.memory->Book(&MemoryReport::params, -Bytes(p.full));
+}
+
 void Unit::Reshard() {
   if (!layout_.frees) return;
   WaitUnshard();
   if (state_ != State::kFull) return;
-  for (Parameter& p : params_) Free(p.full);
-  layout_.memory->Book(&MemoryReport::params, -full_bytes_);
+  for (Parameter& p : params_) FreeGathered(p);
   state_ = State::kSharded;
+}
+
+void Unit::Release(int index) {
+  if (layout_.frees && state_ == State::kFull) FreeGathered(params_[static_cast<size_t>(index)]);
 }
 
 void Unit::Invalidate() {

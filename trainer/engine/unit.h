@@ -26,6 +26,7 @@ struct Parameter {
   int64_t offset = 0;                                  // of its rows in a segment, in elements
   RowRange own;                                        // rows that this rank owns and updates
   at::Tensor full;                                     // leaf in the compute type
+  bool gathered = false;                               // stage 3: there is something in it
   at::Tensor master;                                   // own rows, master type (frozen: compute type)
   std::vector<at::Tensor> state;                       // of the optimizer, as `master`; in the order of its names
   std::shared_ptr<torch::autograd::Node> accumulator;  // autograd keeps only a weak pointer, and hooks live in it
@@ -48,6 +49,9 @@ class Unit {
   void WaitUnshard();
   // Frees the full tensors where the stage does so.
   void Reshard();
+  // The same for one parameter whose gradient is complete: backward reads it no more. Until Reshard the unit counts as
+  // full.
+  void Release(int index);
   // The owned rows of trained parameters have changed: the next use gathers again.
   void Invalidate();
   // Those of frozen ones too.
@@ -73,6 +77,7 @@ class Unit {
   at::Tensor PackMaster(int64_t count);
   void CopyOut();
   void Free(const at::Tensor& full) const;
+  void FreeGathered(Parameter& p);
 
   const Layout& layout_;
   const UnitSpec spec_;
