@@ -183,6 +183,29 @@ def save(file, entries):
     temporary.rename(file)
 
 
+def cell(e):
+    mark = "" if "target" not in e else " ✓" if met(e) else " ✗"
+    ours, theirs = (f"{v:,.0f}" for v in (e["value"], e["baseline"]["value"]))
+    return f"{ours} / {theirs}", f"{e['ratio']:.2f}{mark}"
+
+
+def write_table(document, file):
+    """The rows of the JSON file as a table between the marks of the document."""
+    content = json.loads(file.read_text())
+    found = {e["name"]: e for e in content["rows"]}
+    lines = [f"{content['machine']}; commit {content['commit']}, {content['date'][:10]}. Ours / PyTorch, and the ratio of the two; "
+             "✓ and ✗ say whether it meets its target.", "",
+             "| row | tokens/s | | tensors, MiB | | resident, MiB | |", "| --- | ---: | --- | ---: | --- | ---: | --- |"]
+    for r in spec.rows():
+        if "tokens_" + r["name"] in found:
+            cells = [c for kind in ("tokens_", "memory_", "resident_") for c in cell(found[kind + r["name"]])]
+            lines.append(f"| {r['name']} | " + " | ".join(cells) + " |")
+    text = document.read_text()
+    before, rest = text.split("<!-- rows -->\n")
+    after = rest.split("<!-- /rows -->")[1]
+    document.write_text(before + "<!-- rows -->\n" + "\n".join(lines) + "\n<!-- /rows -->" + after)
+
+
 def done(file):
     return {e["name"] for e in json.loads(file.read_text())["rows"]} if file and file.exists() else set()
 
@@ -191,11 +214,14 @@ def main():
     parser = argparse.ArgumentParser(description="The engine against PyTorch on this machine.")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/release", help="build directory (default: build/release)")
     parser.add_argument("--json", type=pathlib.Path, help="write the rows here; rows already in the file under other names stay")
+    parser.add_argument("--document", type=pathlib.Path, help="with --json: a document whose table of rows is written anew")
     parser.add_argument("--rows", default="", help="only rows whose name has this regular expression, for example '10M_2r'")
     parser.add_argument("--resume", action="store_true", help="leave out rows that the JSON file already has")
     parser.add_argument("--pairs", type=int, default=7, help="pairs of samples per row (default: 7)")
     parser.add_argument("--quick", action="store_true", help="3 pairs")
     options = parser.parse_args()
+    if options.document and not options.json:
+        parser.error("--document needs --json")
     options.pairs = 3 if options.quick else options.pairs
     chosen = [r for r in spec.rows() if re.search(options.rows, r["name"])]
     if options.resume:
@@ -210,6 +236,8 @@ def main():
             everything += made
             if options.json:
                 write(options.json, made)
+                if options.document:
+                    write_table(options.document, options.json)
             print(f"  {time.monotonic() - start:.0f} s", flush=True)
             for e in made:
                 show(e)

@@ -12,7 +12,6 @@ int64_t PayloadOfStep(const Setting& s) {
     for (const auto& p : units[u].params) n += (p.rows() + owners - 1) / owners * p.row_size();
     bytes += owners * n * 4 + s.ranks * 8 * static_cast<int64_t>(units[u].params.size());
     if (s.stage == 0) continue;
-    // With activation checkpointing the last block too: its forward does not lead straight to its backward.
     const bool again = s.stage == 3 && units[u].reshard_after_forward && u + 1 < units.size();
     bytes += owners * n * weight * (again ? 2 : 1);
   }

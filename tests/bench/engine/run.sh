@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Our engine against PyTorch 2.11 (DDP, FSDP2) on this machine, in alternation: tokens per second, peak tensor bytes,
 # resident memory. Builds what it needs, makes the Python environment, runs every row and writes
-# docs/benchmarks/engine.json. About 25 minutes on two quiet cores.
+# docs/benchmarks/engine.json and the table of docs/engine-speed.md. About 20 minutes on two quiet cores.
 #
 #   bash tests/bench/engine/run.sh                     everything, from the start
 #   bash tests/bench/engine/run.sh --resume            rows that the JSON file does not have yet
@@ -14,4 +14,7 @@ cd "$(dirname "$0")/../../.."
 python=$(bash tests/bench/engine/setup.sh)/bin/python3
 [ -f build/release/build.ninja ] || cmake --preset release >/dev/null
 ninja -C build/release engine_rank engine_count_tensors >/dev/null
-exec "$python" tests/bench/engine/bench.py --json docs/benchmarks/engine.json "$@"
+case " $* " in
+  *" --json"*) exec "$python" tests/bench/engine/bench.py "$@" ;;
+esac
+exec "$python" tests/bench/engine/bench.py --json docs/benchmarks/engine.json --document docs/engine-speed.md "$@"
