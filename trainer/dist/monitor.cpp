@@ -106,14 +106,14 @@ uint64_t Monitor::Begin(CallRecord call) {
 
 void Monitor::Watch() {
   std::unique_lock lock(mutex_);
-  for (;;) {
+  // Asked before each wait: the end may have been called for while this thread had not begun, or was asking around.
+  while (!stopping_) {
     if (next_look_ == Clock::time_point::max()) {
       changed_.wait(lock);
     } else {
       changed_.wait_until(lock, next_look_);
     }
-    if (stopping_) return;
-    if (Clock::now() < next_look_) continue;
+    if (stopping_ || Clock::now() < next_look_) continue;
     next_look_ = Clock::time_point::max();
     if (doom_ && own_farewell_.empty()) {
       if (Clock::now() < doom_->first) {

@@ -17,6 +17,7 @@
 #include "trainer/dist/gloo_comm.h"
 #include "trainer/dist/inquiry.h"
 #include "trainer/dist/mesh.h"
+#include "trainer/dist/monitor.h"
 #include "trainer/dist/situation.h"
 
 namespace trainyard::dist {
@@ -285,6 +286,14 @@ TEST(Situation, SurvivesTheWire) {
   EXPECT_FALSE(FromLine(""));
   EXPECT_FALSE(FromLine("9\t0\t0\t0\t0\ta\tb\tc"));
   EXPECT_TRUE(FromLine(ToLine({})));
+}
+
+// Its threads may not have begun when it ends.
+TEST(Monitor, MayEndAtOnce) {
+  for (int i = 0; i < 200; ++i) {
+    auto monitor = Monitor::Start(std::make_shared<CallLog>(), 0, false);
+    ASSERT_TRUE(monitor) << monitor.error().message;
+  }
 }
 
 // A stranger that finds the port learns nothing and changes nothing.
