@@ -49,8 +49,9 @@ at::Tensor RotateInOnePass(const at::Tensor& any, const at::Tensor& cos, const a
   OverRows(x.size(0) * length, heads * 2 * half, [&](int64_t first, int64_t count) {
     for (int64_t i = first; i < first + count; ++i) {
       const int64_t batch = i / length, position = i % length;
-      fused::Rotate(In(x) + batch * x.stride(0) + position * x.stride(1), x.stride(2), In(c) + position * half,
-                    In(s) + position * half, static_cast<float>(sign), heads, half, Out(y) + i * heads * 2 * half);
+      const int64_t angle = (c.dim() == 4 ? i : position) * half;  // a table of each row, or one of all
+      fused::Rotate(In(x) + batch * x.stride(0) + position * x.stride(1), x.stride(2), In(c) + angle, In(s) + angle,
+                    static_cast<float>(sign), heads, half, Out(y) + i * heads * 2 * half);
     }
   });
   return y;
