@@ -9,12 +9,10 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int64_t kSteps = 16;
-
 class DeterminismTest : public JobTest {
  protected:
   DeterminismTest() {
-    job_["training"]["steps"] = kSteps;
+    job_["training"]["steps"] = 16;
     job_["training"]["globalBatchSize"] = 10;  // five micro-batches: neither two nor three ranks divide them
     job_["training"]["evaluation"] = {{"everySteps", 8}, {"batches", 5}};
     job_["checkpoint"]["everySteps"] = 0;
@@ -28,6 +26,7 @@ class DeterminismTest : public JobTest {
     nlohmann::json shifts;
   };
 
+  int64_t Steps() const { return job_["training"]["steps"]; }
   std::string Root() const { return dir_ / ("volumes/checkpoints/" + job_["checkpoint"]["path"].get<std::string>()); }
 
   static void AddSteps(const Attempt& run, Outcome& outcome) {
@@ -41,8 +40,8 @@ class DeterminismTest : public JobTest {
     outcome.validation = status["validationLoss"];
     outcome.initial_validation = status["initialValidationLoss"];
     outcome.hash = status["parameterHash"];
-    outcome.tensors = ReadTensors(Root(), kSteps);
-    const auto reader = checkpoint::Reader::Open(Root() + "/" + checkpoint::StepDirectory(kSteps));
+    outcome.tensors = ReadTensors(Root(), Steps());
+    const auto reader = checkpoint::Reader::Open(Root() + "/" + checkpoint::StepDirectory(Steps()));
     ASSERT_TRUE(reader) << reader.error().message;
     outcome.shifts = reader->train_state().value("determinism", nlohmann::json())["gradientShifts"];
   }
@@ -55,7 +54,7 @@ class DeterminismTest : public JobTest {
     Attempt run = Start(world, 1, {{"OMP_NUM_THREADS", threads}, {"OMP_WAIT_POLICY", "PASSIVE"}});
     EXPECT_EQ(run.process->Wait(), contract::kExitSucceeded) << run.process->Log();
     AddEnd(run, outcome);
-    EXPECT_EQ(outcome.steps.size(), static_cast<size_t>(kSteps));
+    EXPECT_EQ(outcome.steps.size(), static_cast<size_t>(Steps()));
     return outcome;
   }
 
@@ -91,7 +90,7 @@ class DeterminismTest : public JobTest {
     ASSERT_TRUE(first.AwaitStep(5)) << first.process->Log();
     first.process->Signal(SIGTERM);
     ASSERT_EQ(first.process->Wait(), contract::kExitStopped) << first.process->Log();
-    ASSERT_LT(first.LastStep(), kSteps);
+    ASSERT_LT(first.LastStep(), Steps());
     AddSteps(first, resized);
     job_["parallelism"]["strategy"] = "ZeRO1";
     const Attempt second = RunToEnd(3, 2);
@@ -110,6 +109,7 @@ TEST_F(DeterminismTest, WorldSizeInBfloat16) {
 
 TEST_F(DeterminismTest, LayoutIsTheSameRunAfterRun) {
   job_["training"]["determinism"] = "Layout";
+  job_["training"]["steps"] = 6;
   for (const std::string strategy : {"DDP", "FSDP"}) {
     const Outcome once = Train(2, strategy, "once-" + strategy, "2");
     ExpectSame(Train(2, strategy, "again-" + strategy, "2"), once);
