@@ -48,11 +48,10 @@ EngineTraits TrainerTraits(api::Precision precision, Machine machine) {
   engine.head_in_forward = true;
   engine.keeps_products = true;
   engine.row_statistics = true;
-  // Logits and log-softmax in fp32, one of which becomes the gradient. On a CPU all three are one tensor; in BF16 it
-  // stands beside what the product gave or what the next one takes, and, measured, two bytes more: most likely the BF16
-  // product copies the transposed gradient to pack it.
+  // Logits and log-softmax in fp32, one of which becomes the gradient. On a CPU all three are one tensor, beside which
+  // stands in BF16 what the product gave or what the next one takes.
   engine.logit_bytes = 8;
-  if (machine == Machine::kCpu && precision == api::Precision::kFp32) engine.logit_bytes = 4;
+  if (machine == Machine::kCpu) engine.logit_bytes = precision == api::Precision::kFp32 ? 4 : 6;
   return engine;
 }
 
