@@ -30,7 +30,9 @@ struct Slot {
   std::map<int, Part> parts;  // by rank
   std::vector<int> participants;
   bool done = false;
-  int gave_up = -1;  // a rank whose deadline passed: its buffers are its own again, so the call never completes
+  // Ranks whose deadline passed: their buffers are their own again, so the call never completes.
+  std::vector<int> gave_up;
+  std::string missing;  // whom the first of them waited for
 };
 
 // (0, 0, 0, 0, n): the n-th collective; (1, from, to, tag, n): the n-th message of that kind.
@@ -95,8 +97,9 @@ class Hub {
     }
     std::shared_ptr<Slot> slot = entry;
     slot->parts[rank] = std::move(part);
-    if (slot->gave_up >= 0) {
-      FailLocked(CommError::Kind::kPeerLost, -1, "rank " + std::to_string(slot->gave_up) + " gave up waiting");
+    if (!slot->gave_up.empty()) {
+      FailLocked(CommError::Kind::kPeerLost, -1,
+                 "rank " + std::to_string(slot->gave_up.front()) + " gave up: " + slot->missing + " had not come");
     }
     const Part& first = slot->parts.begin()->second;
     for (const auto& [other, theirs] : slot->parts) {
@@ -136,9 +139,11 @@ class Hub {
     }
     std::string missing;
     for (int peer : slot->participants) {
-      if (!slot->parts.contains(peer)) missing += (missing.empty() ? "rank " : ", ") + std::to_string(peer);
+      const bool came = slot->parts.contains(peer) || std::count(slot->gave_up.begin(), slot->gave_up.end(), peer) > 0;
+      if (!came) missing += (missing.empty() ? "rank " : ", rank ") + std::to_string(peer);
     }
-    slot->gave_up = rank;
+    if (slot->gave_up.empty()) slot->missing = missing;
+    slot->gave_up.push_back(rank);
     slot->parts.erase(rank);
     throw CommError(CommError::Kind::kDeadline, what + " did not complete within its deadline of " +
                                                     std::to_string(allowed.count()) + " ms: " + missing +

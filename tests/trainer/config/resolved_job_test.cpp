@@ -114,6 +114,7 @@ Job ReadWhole(const json& change) {
   plan.strategy = "HSDP";
   plan.micro_batch_size = 1;
   plan.activation_checkpointing = "Selective";
+  plan.gradient_reduction = "LastMicroBatch";
   const auto read = Parse(lifecycle::ResolvedJob(*job, plan).dump());
   EXPECT_TRUE(read.has_value()) << read.error().message;
   return read ? *read : Job();
@@ -121,9 +122,10 @@ Job ReadWhole(const json& change) {
 
 TEST(ResolvedJob, WhatTheEngineIsAskedForArrives) {
   const Job job = ReadWhole({{"training", {{"onNonFiniteLoss", "SkipStep"}, {"determinism", "WorldSize"}}}});
-  EXPECT_EQ(job.strategy, Strategy::kHsdp);
+  EXPECT_EQ(job.parallelism.strategy, Strategy::kHsdp);
+  EXPECT_EQ(job.parallelism.gradient_reduction, GradientReduction::kLastMicroBatch);
   EXPECT_EQ(job.training.activation_checkpointing, ActivationCheckpointing::kSelective);
-  EXPECT_EQ(job.training.on_non_finite_loss, NonFiniteLoss::kSkipStep);
+  EXPECT_EQ(job.training.on_non_finite_loss, NonFinite::kSkipStep);
   EXPECT_EQ(job.training.determinism, Determinism::kWorldSize);
 }
 
