@@ -57,7 +57,7 @@ TEST_F(HsdpTest, TwoByTwoStoppedAndContinuedByThreeShards) {
 
 // Without a size a group is the ranks of one node.
 TEST_F(HsdpTest, GroupsAreNodesByDefaultAndHaveToDivideTheRanks) {
-  job_["training"]["steps"] = 2;
+  job_["training"]["steps"] = 6;
   job_["parallelism"] = {{"strategy", "HSDP"}};
   const Attempt run = RunToEnd(2, 1);
   EXPECT_THAT(run.process->Log(), HasSubstr("stage 3 in groups of 2"));

@@ -36,6 +36,7 @@ class ReshardTest : public ThreadRanksTest {
   // Trains and saves at each of `worlds`, loads at each other and saves again. `tensors`: how many of each parameter.
   void ExpectByteEqualForAllPairs(const std::vector<int>& worlds, size_t tensors) {
     std::map<int, Tensors> saved;
+    job_["parallelism"] = {{"strategy", "FSDP"}};
     for (const int world : worlds) {
       job_["checkpoint"]["path"] = "w" + std::to_string(world);
       const std::string failure = OnRanks(world, [](Session& s) -> Outcome<void> {
