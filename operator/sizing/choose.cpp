@@ -58,12 +58,14 @@ std::vector<Method> MethodsFor(const PlanRequest& request, int64_t gpus, int64_t
   return methods;
 }
 
-double Recomputed(Checkpointing checkpointing) {
+// Of a forward pass.
+double Recomputed(Checkpointing checkpointing, bool bundled_trainer) {
   switch (checkpointing) {
     case Checkpointing::kNone:
       return 0;
     case Checkpointing::kSelective:
-      return 0.5;  // every other matrix product
+      // Every other matrix product; our trainer none, but norms, rotary positions, activations, and on a GPU attention.
+      return bundled_trainer ? 0.1 : 0.5;
     case Checkpointing::kFull:
       return 1;
   }
@@ -195,7 +197,7 @@ StepTraffic Evaluator::TrafficOf(const Method& method, const Trial& trial) {
   const double peak = product.bf16_tflops * 1e12;
   s.peak_flops = peak * PeakShare(request_.precision);
   s.mfu = peak > 0 ? MfuAt(SustainedFlops(product) / peak, s.tokens) : 0;
-  s.recompute = Recomputed(method.checkpointing);
+  s.recompute = Recomputed(method.checkpointing, request_.bundled_trainer);
   s.used = trial.batch.Used();
   s.parameter_bytes = RecipeOf(request_.precision).compute;
   s.gradient_bytes = request_.exact_sums ? kExactBytes : 4;
@@ -247,7 +249,7 @@ double Evaluator::LeastPace(const Candidate& candidate, const Size& size, int64_
   s.tokens = static_cast<double>(request_.sequence_length);
   s.peak_flops = peak * PeakShare(request_.precision);
   s.mfu = MfuAt(SustainedFlops(*candidate.product) / peak, static_cast<double>(size.micro_batches.back()) * s.tokens);
-  s.recompute = Recomputed(size.methods[method].checkpointing);
+  s.recompute = Recomputed(size.methods[method].checkpointing, request_.bundled_trainer);
   return Correction() * ComputeSeconds(s) / (static_cast<double>(gpus) * CeilingEfficiency(gpus));
 }
 
