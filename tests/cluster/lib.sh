@@ -61,6 +61,11 @@ start_part() {
   setsid "$@" >>"$dir/logs/$name.log" 2>&1 </dev/null 9>&- &
   printf '%s' $! >"$dir/pids/$name"
   disown
+  # A fork that is not the program yet would look like one that is gone.
+  for _ in $(seq 100); do
+    [ -z "$(part_pid "$dir" "$name")" ] && kill -0 "$!" 2>/dev/null || break
+    sleep 0.05
+  done
 }
 
 # part_pid DIR NAME: its pid if it runs and is ours, else nothing.
