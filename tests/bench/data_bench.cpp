@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <string>
@@ -59,8 +60,8 @@ int Main(int argc, char** argv) {
     if (std::strcmp(argv[i], "--steps") == 0) steps = std::max(10, std::atoi(argv[i + 1]));
   }
   at::set_num_threads(1);
-  char path[] = "/tmp/trainyard-data-bench-XXXXXX";
-  const int fd = mkstemp(path);
+  std::string path = std::filesystem::temp_directory_path() / "trainyard-data-bench-XXXXXX";
+  const int fd = mkstemp(path.data());
   if (fd < 0) return 1;
   close(fd);
   {
@@ -69,7 +70,7 @@ int Main(int argc, char** argv) {
     for (int i = 0; i < 64; ++i) text << block;
   }
   auto source = data::TokenSource::Open(data::Format::kText, {path}, 256);
-  unlink(path);  // stays mapped
+  unlink(path.c_str());  // stays mapped
   if (!source) {
     std::fprintf(stderr, "data_bench: %s\n", source.error().message.c_str());
     return 1;

@@ -198,20 +198,25 @@ Monitor::Found Monitor::Investigate(const CallRecord& call, milliseconds patienc
   return found;
 }
 
-// Asks all: whoever is not in this call keeps the others waiting.
-Monitor::Found Monitor::Survey(const CallRecord& call, milliseconds patience) {
-  std::vector<int> members;
+// What all ranks of a group are in; empty for a group that has gone.
+Monitor::Roll Monitor::AskGroup(int number, milliseconds patience) {
+  Roll roll;
   std::vector<Desk> desks;
-  std::string group_id;
   {
     std::lock_guard lock(mutex_);
-    const auto group = groups_.find(call.group);
+    const auto group = groups_.find(number);
     if (group == groups_.end()) return {};
-    members = group->second.members;
-    group_id = group->second.id;
-    for (const int rank : members) desks.push_back(desks_.at(static_cast<size_t>(rank)));
+    roll.group_id = group->second.id;
+    roll.members = group->second.members;
+    for (const int rank : roll.members) desks.push_back(desks_.at(static_cast<size_t>(rank)));
   }
-  const std::vector<Answer> answers = Ask(desks, kAsk + group_id, patience);
+  roll.answers = Ask(desks, kAsk + roll.group_id, patience);
+  return roll;
+}
+
+// Asks all: whoever is not in this call keeps the others waiting.
+Monitor::Found Monitor::Survey(const CallRecord& call, milliseconds patience) {
+  const auto [group_id, members, answers] = AskGroup(call.group, patience);
   std::string text;
   for (size_t i = 0; i < members.size(); ++i) {
     if (members[i] == rank_) continue;
@@ -227,18 +232,7 @@ Monitor::Found Monitor::Survey(const CallRecord& call, milliseconds patience) {
 
 // Ranks of one group are at the same place of the sequence in different calls: whoever is in the minority is wrong.
 Monitor::Found Monitor::Compare(const CallRecord& call, milliseconds patience) {
-  std::vector<int> members;
-  std::vector<Desk> desks;
-  std::string group_id;
-  {
-    std::lock_guard lock(mutex_);
-    const auto group = groups_.find(call.group);
-    if (group == groups_.end()) return {};
-    members = group->second.members;
-    group_id = group->second.id;
-    for (const int rank : members) desks.push_back(desks_.at(static_cast<size_t>(rank)));
-  }
-  const std::vector<Answer> answers = Ask(desks, kAsk + group_id, patience);
+  const auto [group_id, members, answers] = AskGroup(call.group, patience);
   struct Camp {
     std::string ranks, text;
     int size = 0;

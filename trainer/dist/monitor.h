@@ -77,6 +77,12 @@ class Monitor {
     bool certain = false;  // cannot heal
   };
 
+  struct Roll {
+    std::string group_id;
+    std::vector<int> members;     // world ranks
+    std::vector<Answer> answers;  // index = member
+  };
+
   Monitor(std::shared_ptr<CallLog> log, int rank, std::string key);
   std::string AnswerTo(const std::string& question);
   std::string Describe(const std::string& group_id);
@@ -86,6 +92,7 @@ class Monitor {
   Found Investigate(const CallRecord& call, std::chrono::milliseconds patience);
   Found Survey(const CallRecord& call, std::chrono::milliseconds patience);
   Found Compare(const CallRecord& call, std::chrono::milliseconds patience);
+  Roll AskGroup(int number, std::chrono::milliseconds patience);
   Answer AskRank(int rank, const std::string& group_id, std::chrono::milliseconds patience);
   std::optional<std::string> FarewellOf(int rank, std::chrono::milliseconds patience);
 

@@ -154,6 +154,7 @@ at::Tensor Unit::PackMaster(int64_t count) {
 }
 
 void Unit::UnshardAsync() {
+  if (released_) Reshard();
   if (state_ != State::kSharded) return;
   at::NoGradGuard no_grad;
   if (layout_.owners == 1) {  // all rows are here: only the type differs
@@ -225,11 +226,14 @@ void Unit::Reshard() {
   WaitUnshard();
   if (state_ != State::kFull) return;
   for (Parameter& p : params_) FreeGathered(p);
+  released_ = false;
   state_ = State::kSharded;
 }
 
 void Unit::Release(int index) {
-  if (layout_.frees && state_ == State::kFull) FreeGathered(params_[static_cast<size_t>(index)]);
+  if (!layout_.frees || state_ != State::kFull) return;
+  FreeGathered(params_[static_cast<size_t>(index)]);
+  released_ = true;
 }
 
 void Unit::Invalidate() {

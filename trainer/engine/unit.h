@@ -49,8 +49,8 @@ class Unit {
   void WaitUnshard();
   // Frees the full tensors where the stage does so.
   void Reshard();
-  // The same for one parameter whose gradient is complete: backward reads it no more. Until Reshard the unit counts as
-  // full.
+  // The same for one parameter whose gradient is complete: backward reads it no more. The rest stays; another use
+  // gathers the whole unit again.
   void Release(int index);
   // The owned rows of trained parameters have changed: the next use gathers again.
   void Invalidate();
@@ -86,6 +86,7 @@ class Unit {
   int trained_count_ = 0;
   int64_t full_bytes_ = 0;
   State state_ = State::kSharded;
+  bool released_ = false;      // full but for some parameters
   bool frozen_stale_ = false;  // full tensors of frozen parameters stay and are to be gathered once
   // Own rows, where they are not rows of the full tensors; see Together.
   at::Tensor master_flat_, frozen_flat_;
