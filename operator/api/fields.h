@@ -101,6 +101,8 @@ void Fields(A& a, V& v) {
 template <typename A, Of<Parallelism> V>
 void Fields(A& a, V& v) {
   a("strategy", v.strategy);
+  a("offload", v.offload);
+  a.NonEmpty("offloadVolume", v.offload_volume);
 }
 
 template <typename A, Of<Gpus> V>

@@ -42,6 +42,7 @@ TRAINYARD_ENUM_NAMES(Determinism, 3, {Determinism::kNone, "None"}, {Determinism:
                      {Determinism::kWorldSize, "WorldSize"});
 TRAINYARD_ENUM_NAMES(Strategy, 6, {Strategy::kAuto, "Auto"}, {Strategy::kDdp, "DDP"}, {Strategy::kZero1, "ZeRO1"},
                      {Strategy::kZero2, "ZeRO2"}, {Strategy::kFsdp, "FSDP"}, {Strategy::kHsdp, "HSDP"});
+TRAINYARD_ENUM_NAMES(OffloadTo, 3, {OffloadTo::kNone, "None"}, {OffloadTo::kCpu, "CPU"}, {OffloadTo::kNvme, "NVMe"});
 TRAINYARD_ENUM_NAMES(NvLink, 3, {NvLink::kRequired, "Required"}, {NvLink::kPreferred, "Preferred"},
                      {NvLink::kAny, "Any"});
 TRAINYARD_ENUM_NAMES(TopologyMode, 2, {TopologyMode::kRequired, "Required"}, {TopologyMode::kPreferred, "Preferred"});

@@ -62,6 +62,9 @@ void Fields(A& a, V& v) {
   a("generation", v.generation);
   a("activationCheckpointing", v.activation_checkpointing);
   a("gradientReduction", v.gradient_reduction);
+  a("offload", v.offload);
+  a("hostBytesPerGPU", v.host_bytes_per_gpu);
+  a("diskBytesPerGPU", v.disk_bytes_per_gpu);
   a("perGPU", v.bytes);
   a("efficiency", v.efficiency);
   a("expectedEfficiency", v.expected_efficiency);

@@ -33,6 +33,7 @@ inline constexpr int kMaxNameLength = 45;
 enum class Family { kLlama, kGpt2 };
 enum class DataFormat { kText, kTokens };
 enum class Strategy { kAuto, kDdp, kZero1, kZero2, kFsdp, kHsdp };
+enum class OffloadTo { kNone, kCpu, kNvme };
 enum class NvLink { kRequired, kPreferred, kAny };
 enum class TopologyMode { kRequired, kPreferred };
 enum class Goal { kCheapest, kFastest };
@@ -75,6 +76,8 @@ struct Data {
 
 struct Parallelism {
   Strategy strategy = Strategy::kAuto;
+  OffloadTo offload = OffloadTo::kNone;  // where master weights and the optimizer's states are kept instead of the GPU
+  std::string offload_volume;            // of kNvme and the bundled trainer: where their files are
 };
 
 // The domain that should hold the whole gang.
@@ -245,6 +248,9 @@ struct PlanStatus {
   int64_t generation = 0;                // of the spec that this plan answers
   std::string activation_checkpointing;  // None, Selective, Full
   std::string gradient_reduction;        // EachMicroBatch, LastMicroBatch
+  std::string offload;                   // None, CPU, NVMe; empty: written by an older operator
+  int64_t host_bytes_per_gpu = 0;        // of what is offloaded, in host memory
+  int64_t disk_bytes_per_gpu = 0;        // of what is offloaded, on disk
   PlanBytes bytes;
   double efficiency = 0;           // planned, of `gpus` times one GPU; 0: written by an older operator
   double expected_efficiency = 0;  // by links and arithmetic alone

@@ -123,22 +123,37 @@ void CheckGpus(Checks& c, const Spec& spec) {
   }
 }
 
-// A volume that the job reads or writes through `path` must exist and outlive a pod.
-void CheckVolumeUse(Checks& c, const Spec& spec, const std::string& path, const std::string& name) {
-  if (!c.Required(path, name, "the name of one of spec.volumes")) return;
+// The volume that `path` names, which must exist.
+const Volume* NamedVolume(Checks& c, const Spec& spec, const std::string& path, const std::string& name) {
+  if (!c.Required(path, name, "the name of one of spec.volumes")) return nullptr;
   auto found = std::find_if(spec.volumes.begin(), spec.volumes.end(), [&](const Volume& v) { return v.name == name; });
-  if (found != spec.volumes.end()) {
-    if (found->empty_dir) {
-      c.Report(path, "volume " + Quoted(name) +
-                         " is an emptyDir, which is empty at first and vanishes with its pod; use a "
-                         "persistentVolumeClaim or hostPath");
-    }
-    return;
-  }
+  if (found != spec.volumes.end()) return &*found;
   std::vector<std::string_view> known;
   for (const Volume& volume : spec.volumes) known.push_back(volume.name);
   c.Report(path, "no volume " + Quoted(name) + " in spec.volumes; " +
                      (known.empty() ? "the list is empty" : Suggest(name, known)));
+  return nullptr;
+}
+
+// A volume that the job reads or writes through `path` must exist and outlive a pod.
+void CheckVolumeUse(Checks& c, const Spec& spec, const std::string& path, const std::string& name) {
+  const Volume* volume = NamedVolume(c, spec, path, name);
+  if (volume == nullptr || !volume->empty_dir) return;
+  c.Report(path, "volume " + Quoted(name) +
+                     " is an emptyDir, which is empty at first and vanishes with its pod; use a "
+                     "persistentVolumeClaim or hostPath");
+}
+
+// A scratch volume may well vanish with its pod.
+void CheckOffload(Checks& c, const Spec& spec) {
+  const Parallelism& p = spec.parallelism;
+  const std::string path = "spec.parallelism.offloadVolume";
+  if (p.offload == OffloadTo::kNvme) {
+    if (spec.UsesBundledTrainer() || !p.offload_volume.empty()) NamedVolume(c, spec, path, p.offload_volume);
+  } else if (!p.offload_volume.empty()) {
+    c.Report(path, "has no meaning when offload is " + std::string(ToString(p.offload)) +
+                       "; set offload to NVMe or leave it out");
+  }
 }
 
 template <typename File>
@@ -306,6 +321,7 @@ std::vector<std::string> Validate(const TrainingJob& job) {
   CheckTraining(c, job.spec.training);
   CheckGpus(c, job.spec);
   CheckBudget(c, job.spec.budget);
+  CheckOffload(c, job.spec);
   CheckObserve(c, job.spec);
   CheckCheckpoint(c, job.spec);
   c.Range("spec.recovery.maxRestarts.user", job.spec.recovery.max_user_restarts, 0, 1'000'000);

@@ -29,16 +29,27 @@ json OwnerReferences(const api::TrainingJob& job) {
                        {"blockOwnerDeletion", true}}});
 }
 
+// An emptyDir is on the disk that the kubelet gives pods, and counts as theirs.
+bool OffloadsToEmptyDir(const api::Spec& spec) {
+  return std::any_of(spec.volumes.begin(), spec.volumes.end(), [&](const api::Volume& volume) {
+    return volume.empty_dir && volume.name == spec.parallelism.offload_volume;
+  });
+}
+
 // What container `trainer` asks for besides GPUs and what the user adds.
 std::map<std::string, int64_t> OwnRequests(int64_t gpus, const api::TrainingJob& job, const api::PlanStatus& plan,
                                            const api::TrainerStatus& trainer) {
   int64_t memory = trainer.memory_bytes_per_gpu;
+  int64_t disk = 0;
   if (job.spec.UsesBundledTrainer() && plan.gpus > 0) {
-    memory += plan.checkpoint_bytes / plan.gpus;
+    memory += plan.checkpoint_bytes / plan.gpus + plan.host_bytes_per_gpu;
     auto device = ResolveDevice(job.spec.training.device, plan.product);
     if (device && *device == api::DeviceKind::kCpu) memory += plan.bytes_per_gpu;
+    if (OffloadsToEmptyDir(job.spec)) disk = plan.disk_bytes_per_gpu;
   }
-  return {{"cpu", gpus * trainer.cpu_milli_per_gpu}, {"memory", gpus * memory}};
+  std::map<std::string, int64_t> requests = {{"cpu", gpus * trainer.cpu_milli_per_gpu}, {"memory", gpus * memory}};
+  if (disk > 0) requests["ephemeral-storage"] = gpus * disk;
+  return requests;
 }
 
 json Resources(const api::TrainingJob& job, int64_t gpus, const api::TrainerStatus& trainer) {

@@ -23,8 +23,9 @@ nlohmann::json BuildService(const api::TrainingJob& job);
 
 // What a pod with `gpus` GPUs asks for besides them, in base units (cpu in milli). Memory is what `trainer` gives every
 // process (code, data loader, arenas); for the bundled trainer also its share of a checkpoint, which a save copies to
-// host memory, and on the CPU all that the plan counts as GPU memory. What spec.podTemplate asks for is in it, as
-// kube-scheduler counts it; what a fabric's profile asks for is not, since that follows from the nodes.
+// host memory, what is offloaded, and on the CPU all that the plan counts as GPU memory. State that is offloaded to an
+// emptyDir is ephemeral storage. What spec.podTemplate asks for is in it, as kube-scheduler counts it; what a fabric's
+// profile asks for is not, since that follows from the nodes.
 std::map<std::string, int64_t> PodResources(int64_t gpus, const api::TrainingJob& job, const api::PlanStatus& plan,
                                             const api::TrainerStatus& trainer);
 

@@ -142,6 +142,10 @@ json ResolvedJob(const api::TrainingJob& job, const api::PlanStatus& plan) {
   if (plan.gradient_reduction == "LastMicroBatch") {
     out["parallelism"]["gradientReduction"] = plan.gradient_reduction;
   }
+  if (plan.offload == "CPU" || plan.offload == "NVMe") {
+    out["parallelism"]["offload"] = plan.offload;
+    if (plan.offload == "NVMe") out["parallelism"]["offloadVolume"] = spec.parallelism.offload_volume;
+  }
   if (json observe = ObservePart(spec, device, plan); !observe.empty()) out["observe"] = std::move(observe);
   if (spec.model.architecture) out["model"] = ModelPart(*spec.model.architecture);
   if (spec.data) out["data"] = DataPart(*spec.data);

@@ -15,10 +15,13 @@ constexpr double kExactBytes = 8;  // of a gradient as a 64-bit integer, held an
 constexpr int64_t kMostTried = 1'024;
 constexpr double kCompletePcie = 32e9;  // what OffloadRates::pcie is measured on, on paper
 
-std::vector<api::Strategy> Strategies(api::Strategy wanted, int64_t ranks) {
+std::vector<api::Strategy> Strategies(const PlanRequest& request, int64_t ranks, Offload offload) {
   using api::Strategy;
+  const Strategy wanted = request.strategy;
   if (wanted == Strategy::kHsdp) return {Strategy::kFsdp};  // inside one node the two are one
   if (wanted != Strategy::kAuto) return {wanted};
+  // Our trainer can let the weights visit one GPU block by block.
+  if (ranks == 1 && offload != Offload::kNone && request.bundled_trainer) return {Strategy::kDdp, Strategy::kFsdp};
   if (ranks == 1) return {Strategy::kDdp};
   return {Strategy::kDdp, Strategy::kZero1, Strategy::kZero2, Strategy::kFsdp};
 }
@@ -40,7 +43,7 @@ std::vector<Method> MethodsFor(const PlanRequest& request, int64_t gpus, int64_t
   };
   for (Offload offload : request.offloads) {
     for (Checkpointing checkpointing : request.checkpointing) {
-      for (api::Strategy strategy : Strategies(request.strategy, ranks)) {
+      for (api::Strategy strategy : Strategies(request, ranks, offload)) {
         if (only) break;
         add({.offload = offload,
              .checkpointing = checkpointing,

@@ -100,16 +100,24 @@ StateBytes StateOnGpu(const MemoryInput& in) {
   StateBytes s = State(in);
   if (in.offload == Offload::kNone) return s;
   if (in.offload_parameters) s.weights = 0;
-  s.gradients = s.master = s.optimizer = 0;
+  if (in.engine.streams_weights && StageOf(in) == 3) s.weights = 0;
+  if (!in.engine.streams_weights) s.gradients = 0;
+  s.master = s.optimizer = 0;
   return s;
 }
 
 StateBytes StateOffGpu(const MemoryInput& in) {
   if (in.offload == Offload::kNone) return {};
   StateBytes s = State(in);
+  const double updated = TrainedElements(in, StageOf(in) >= 1 ? in.ShardRanks() : 1);
   // The host updates its own fp32 copy, also where the GPU's weights are fp32 already.
-  if (s.master == 0) s.master = 4 * TrainedElements(in, StageOf(in) >= 1 ? in.ShardRanks() : 1);
+  if (s.master == 0) s.master = 4 * updated;
   if (!in.offload_parameters) s.weights = 0;
+  if (in.engine.streams_weights) {
+    s.gradients = 0;
+    // What FSDP gathers again and again: of masters on disk a copy in the type of the arithmetic stays in memory.
+    if (StageOf(in) == 3 && in.offload == Offload::kNvme) s.weights = in.recipe.compute * updated;
+  }
   return s;
 }
 

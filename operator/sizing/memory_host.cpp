@@ -38,16 +38,23 @@ HostBytes EstimateHost(const MemoryInput& in, int64_t keep_last) {
   HostBytes host;
   const StateBytes off = StateOffGpu(in);
   double pinned = CheckpointShard(in);
+  const double t = static_cast<double>(std::max<int64_t>(1, in.tensor_parallel));
   if (in.offload != Offload::kNone) {
-    const double t = static_cast<double>(std::max<int64_t>(1, in.tensor_parallel));
     // Two blocks on their way in each direction: gradients down, weights up.
     pinned += 2 * (in.recipe.gradients + in.recipe.compute) * sums->trained_block / t;
+  }
+  if (in.offload == Offload::kNvme && in.engine.streams_weights) {
+    // One is updated while the one before is written and the next one is read.
+    const double shards = StageOf(in) >= 1 ? static_cast<double>(in.ShardRanks()) : 1;
+    const double largest = std::max(sums->trained_block, sums->trained_root);
+    pinned += 3 * (4 + in.recipe.optimizer) * largest / t / shards;
   }
   host.pinned = Whole(pinned);
   if (in.offload == Offload::kCpu) host.offloaded = Whole(off.Total());
   if (in.offload == Offload::kNvme) {
-    host.offloaded = Whole(off.gradients);
-    host.nvme = Whole(off.weights + off.master + off.optimizer);
+    const double weights = in.engine.streams_weights ? off.weights : 0;
+    host.offloaded = Whole(off.gradients + weights);
+    host.nvme = Whole(off.weights - weights + off.master + off.optimizer);
   }
   host.checkpoint = CheckpointBytes(in);
   host.disk = Whole(static_cast<double>(host.checkpoint) * static_cast<double>(std::max<int64_t>(0, keep_last) + 1));
@@ -64,9 +71,13 @@ OffloadSeconds OffloadSlowdown(const MemoryInput& in, const OffloadRates& rates,
   double moved = in.recipe.compute * (gradients * micro_batches + trained);  // weights come once
   // Weights that live on the host come for the forward and for the backward pass of each micro batch.
   if (in.offload_parameters) moved += 2 * micro_batches * off.weights;
+  if (in.engine.streams_weights) {  // gradients go once, summed
+    moved = trained * (in.recipe.gradients + in.recipe.compute * (StageOf(in) == 3 ? 2 * micro_batches : 1));
+  }
   seconds.transfer = moved / rates.pcie;
   // Gradient, master and states read, master and states written, new weights written.
-  const double touched = off.gradients + 2 * (off.master + off.optimizer) + in.recipe.compute * trained;
+  const double read = in.engine.streams_weights ? in.recipe.gradients * trained : off.gradients;
+  const double touched = read + 2 * (off.master + off.optimizer) + in.recipe.compute * trained;
   seconds.update = touched / rates.host_memory;
   if (in.offload == Offload::kNvme) {
     const double state = off.master + off.optimizer;

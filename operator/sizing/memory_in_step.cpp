@@ -131,7 +131,7 @@ double Gathered(const MemoryInput& in, const TensorSums& sums) {
 }
 
 double Reducing(const MemoryInput& in, const TensorSums& sums) {
-  if (in.ranks == 1 && in.offload == Offload::kNone) return 0;
+  if (in.ranks == 1 && (in.offload == Offload::kNone || in.engine.streams_weights)) return 0;
   const double rho = in.engine.reduce_bytes;
   double bytes = 2 * rho * TrainedBlockHere(in, sums) + rho * TrainedRootHere(in, sums);
   if (in.Replicas() > 1 && in.ShardRanks() > 1) {

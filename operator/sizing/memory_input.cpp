@@ -48,6 +48,7 @@ EngineTraits TrainerTraits(api::Precision precision, Machine machine) {
   engine.head_in_forward = true;
   engine.keeps_products = true;
   engine.row_statistics = true;
+  engine.streams_weights = true;
   // Logits and log-softmax in fp32, one of which becomes the gradient. On a CPU all three are one tensor, beside which
   // stands in BF16 what the product gave or what the next one takes.
   engine.logit_bytes = 8;
@@ -61,7 +62,8 @@ void Prepare(MemoryInput& in) {
 }
 
 int StageOf(const MemoryInput& in) {
-  if (in.ShardRanks() <= 1) return 0;
+  const bool streams = in.offload != Offload::kNone && in.engine.streams_weights;
+  if (in.ShardRanks() <= 1 && !(streams && in.strategy == api::Strategy::kFsdp)) return 0;
   switch (in.strategy) {
     case api::Strategy::kZero1:
       return 1;

@@ -72,8 +72,11 @@ struct EngineTraits {
   double most_logits = 0;        // or: no more logits than this alive at once; 0: no bound
   bool head_in_forward = false;  // the head's gradients are made in forward, chunk by chunk, and kept
   bool keeps_products = false;   // selective checkpointing keeps all matrix products, not half of them
-  bool row_statistics = false;   // count the fp32 numbers that norms (1) and attention (heads) keep per token
-  double fragmentation = 1.06;   // what a caching allocator loses; fitted on published peaks
+  // Offload of our trainer: the GPU keeps gradients, FSDP's weights come from what the host holds of them, on one GPU
+  // too, and a window of a few blocks is what NVMe needs of host memory.
+  bool streams_weights = false;
+  bool row_statistics = false;  // count the fp32 numbers that norms (1) and attention (heads) keep per token
+  double fragmentation = 1.06;  // what a caching allocator loses; fitted on published peaks
   double context_bytes = 0.75 * 1024 * 1024 * 1024;      // driver context and kernels
   double communicator_bytes = 1.5 * 1024 * 1024 * 1024;  // collective library and its buffers, when N > 1
 };
@@ -117,7 +120,8 @@ struct MemoryInput {
 // one of the two changes.
 void Prepare(MemoryInput& in);
 
-// 0 DDP, 1-3 the ZeRO stages, 3 is FSDP; 0 where the state is not cut at all.
+// 0 DDP, 1-3 the ZeRO stages, 3 is FSDP; 0 where the state is not cut at all, unless our trainer offloads under FSDP:
+// the weights then come and go on one GPU too.
 int StageOf(const MemoryInput& in);
 
 // Errors: kInvalidArgument for sizes below one, shard_ranks that do not divide ranks, more pipeline stages than layers,

@@ -38,6 +38,18 @@ api::ActivationCheckpointing CheckpointingOf(const PlanOption& option) {
   return api::ActivationCheckpointing::kAuto;
 }
 
+api::OffloadTo OffloadOf(const PlanOption& option) {
+  switch (option.offload) {
+    case Offload::kNone:
+      return api::OffloadTo::kNone;
+    case Offload::kCpu:
+      return api::OffloadTo::kCpu;
+    case Offload::kNvme:
+      return api::OffloadTo::kNvme;
+  }
+  return api::OffloadTo::kNone;
+}
+
 std::string MethodOf(const PlanOption& option) {
   return NameOf({.offload = option.offload,
                  .checkpointing = option.checkpointing,

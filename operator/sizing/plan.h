@@ -107,6 +107,7 @@ struct PlanOption {
 // FSDP with more than one replica is HSDP.
 api::Strategy StrategyOf(const PlanOption& option);
 api::ActivationCheckpointing CheckpointingOf(const PlanOption& option);
+api::OffloadTo OffloadOf(const PlanOption& option);
 // "FSDP", "FSDP, full recomputation, optimizer on the host": an option without its size.
 std::string MethodOf(const PlanOption& option);
 

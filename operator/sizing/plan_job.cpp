@@ -102,6 +102,9 @@ api::PlanStatus StatusOf(const api::TrainingJob& job, const Plan& plan, const Pl
   status.generation = job.meta.generation;
   status.activation_checkpointing = std::string(api::ToString(CheckpointingOf(option)));
   status.gradient_reduction = option.reduce_once ? "LastMicroBatch" : "EachMicroBatch";
+  status.offload = std::string(api::ToString(OffloadOf(option)));
+  status.host_bytes_per_gpu = option.host.offloaded;
+  status.disk_bytes_per_gpu = option.host.nvme;
   const PerGpuBytes& b = option.bytes;
   status.bytes = {.weights = b.weights,
                   .gradients = b.gradients,
@@ -157,6 +160,18 @@ std::vector<Checkpointing> CheckpointingOf(const api::Spec& spec) {
   return {Checkpointing::kNone, Checkpointing::kSelective, Checkpointing::kFull};
 }
 
+Offload OffloadOf(api::OffloadTo offload) {
+  switch (offload) {
+    case api::OffloadTo::kNone:
+      return Offload::kNone;
+    case api::OffloadTo::kCpu:
+      return Offload::kCpu;
+    case api::OffloadTo::kNvme:
+      return Offload::kNvme;
+  }
+  return Offload::kNone;
+}
+
 }  // namespace
 
 PlanRequest RequestOf(const api::TrainingJob& job, ModelShape shape, std::shared_ptr<const Catalogue> catalogue) {
@@ -198,6 +213,7 @@ PlanRequest RequestOf(const api::TrainingJob& job, ModelShape shape, std::shared
   r.bundled_trainer = job.spec.UsesBundledTrainer();
   r.exact_sums = r.bundled_trainer && training.determinism == api::Determinism::kWorldSize;
   r.checkpointing = CheckpointingOf(job.spec);
+  r.offloads = {OffloadOf(job.spec.parallelism.offload)};
   return r;
 }
 

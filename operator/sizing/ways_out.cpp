@@ -85,14 +85,14 @@ WaysOut WaysOutOf(Evaluator& evaluator, const Trial& nearest) {
     with("Sequences of " + std::to_string(sequence), [&](PlanRequest& r) { r.sequence_length = sequence; });
     if (found.size() > before) break;
   }
+  auto tried = [](const auto& list, auto value) { return std::find(list.begin(), list.end(), value) != list.end(); };
+  if (!tried(asked.checkpointing, Checkpointing::kFull)) {
+    with("Recomputing activations", [](PlanRequest& r) { r.checkpointing.push_back(Checkpointing::kFull); });
+  }
+  if (!tried(asked.offloads, Offload::kCpu)) {
+    with("Optimizer on the host", [](PlanRequest& r) { r.offloads.push_back(Offload::kCpu); });
+  }
   if (!asked.bundled_trainer) {
-    auto tried = [](const auto& list, auto value) { return std::find(list.begin(), list.end(), value) != list.end(); };
-    if (!tried(asked.checkpointing, Checkpointing::kFull)) {
-      with("Recomputing activations", [](PlanRequest& r) { r.checkpointing.push_back(Checkpointing::kFull); });
-    }
-    if (!tried(asked.offloads, Offload::kCpu)) {
-      with("Optimizer on the host", [](PlanRequest& r) { r.offloads.push_back(Offload::kCpu); });
-    }
     if (asked.adapter.type == AdapterType::kNone) {
       const size_t before = found.size();
       with("LoRA", [](PlanRequest& r) { r.adapter.type = AdapterType::kLora; });

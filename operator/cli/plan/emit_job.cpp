@@ -38,12 +38,11 @@ std::optional<api::OptimizerKind> KindOf(sizing::Optimizer optimizer) {
 }
 
 // What the API has no field for.
-Status TrainingJobCanSay(const PlanRequest& r, const PlanOption& o) {
+Status TrainingJobCanSay(const PlanRequest& r) {
   std::string what;
   if (r.adapter.type != sizing::AdapterType::kNone) what = "--adapter " + AdapterName(r.adapter.type);
   if (!KindOf(r.optimizer)) what = "--optimizer " + OptimizerName(r.optimizer);
   if (!r.flash_attention) what = "--no-flash-attention";
-  if (o.offload != sizing::Offload::kNone) what = "--offload " + OffloadName(o.offload);
   if (!what.empty()) {
     return Bad("a TrainingJob has no field for " + what +
                ", so the operator would size it without; emit another tool's file, or plan without it");
@@ -114,7 +113,10 @@ json Planned(const PlanRequest& r, const PlanOption& o, api::TrainingJob job) {
   gpus.goal = r.goal;
   job.spec.budget.max_hours = r.max_hours.value_or(0);
   job.spec.budget.max_cost = r.max_cost.value_or(0);
-  job.spec.parallelism.strategy = sizing::StrategyOf(o);
+  api::Parallelism& parallelism = job.spec.parallelism;
+  parallelism.strategy = sizing::StrategyOf(o);
+  parallelism.offload = sizing::OffloadOf(o);
+  if (parallelism.offload != api::OffloadTo::kNvme) parallelism.offload_volume.clear();
   api::Training& training = job.spec.training;
   training.micro_batch_size = o.micro_batch;
   training.activation_checkpointing = sizing::CheckpointingOf(o);
@@ -157,6 +159,7 @@ json New(const sizing::Plan& plan, const PlanOption& o, json model) {
                    {"gpus", std::move(gpus)},
                    {"image", "registry.example.com/me/train:1"},
                    {"command", json::array({"torchrun", "train.py"})}}}};
+  if (o.offload != sizing::Offload::kNone) object["spec"]["parallelism"]["offload"] = OffloadName(o.offload);
   if (r.max_hours) object["spec"]["budget"]["maxHours"] = *r.max_hours;
   if (r.max_cost) object["spec"]["budget"]["maxCost"] = *r.max_cost;
   return object;
@@ -176,7 +179,7 @@ Status Check(const json& object) {
 
 Result<std::string> TrainingJobYaml(const sizing::Plan& plan, const PlanOption& o, const PlanInput& input) {
   const PlanRequest& r = plan.request;
-  if (auto ok = TrainingJobCanSay(r, o); !ok) return Fail(ok.error());
+  if (auto ok = TrainingJobCanSay(r); !ok) return Fail(ok.error());
   if (input.job) {
     const json object = Planned(r, o, *input.job);
     if (auto ok = Check(object); !ok) return Fail(ok.error());

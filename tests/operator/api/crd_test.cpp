@@ -191,6 +191,7 @@ TEST(Crd, HasTheEnumValuesOfTheApi) {
   EXPECT_EQ(at((schedule + "decayShape").c_str()), Names<DecayShape>());
   EXPECT_EQ(at("/properties/spec/properties/training/properties/optimizer/properties/name"), Names<OptimizerKind>());
   EXPECT_EQ(at("/properties/spec/properties/parallelism/properties/strategy"), Names<Strategy>());
+  EXPECT_EQ(at("/properties/spec/properties/parallelism/properties/offload"), Names<OffloadTo>());
   EXPECT_EQ(at("/properties/spec/properties/gpus/properties/nvlink"), Names<NvLink>());
   EXPECT_EQ(at("/properties/spec/properties/gpus/properties/topology/properties/mode"), Names<TopologyMode>());
   EXPECT_EQ(at("/properties/spec/properties/checkpoint/properties/resume"), Names<Resume>());

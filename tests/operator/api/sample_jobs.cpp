@@ -55,7 +55,7 @@ TrainingJob FullJob() {
                 .activation_checkpointing = ActivationCheckpointing::kSelective,
                 .seed = 9223372036854775807,
                 .determinism = Determinism::kWorldSize};
-  s.parallelism.strategy = Strategy::kZero2;
+  s.parallelism = {.strategy = Strategy::kZero2, .offload = OffloadTo::kNvme, .offload_volume = "scratch"};
   s.gpus = {.count = 2,
             .min_count = 1,
             .max_count = 4,
@@ -120,6 +120,9 @@ TrainingJob FullJob() {
                       .generation = 3,
                       .activation_checkpointing = "Full",
                       .gradient_reduction = "LastMicroBatch",
+                      .offload = "NVMe",
+                      .host_bytes_per_gpu = 1024,
+                      .disk_bytes_per_gpu = 2048,
                       .bytes = {1, 2, 3, 4, 5, 6, 7, 8},
                       .efficiency = 0.9,
                       .expected_efficiency = 0.95,

@@ -110,6 +110,15 @@ TEST(PodResources, HostMemoryHoldsTheCopyThatASaveMakes) {
   EXPECT_EQ(PodResources(4, job, plan, trainer), (Wanted{{"cpu", 2000}, {"memory", 4 * (2 + 10) * kGiB}}));
   job.spec.training.device = api::DeviceKind::kCpu;  // then the model is there too
   EXPECT_EQ(PodResources(4, job, plan, trainer).at("memory"), 4 * (2 + 10 + 60) * kGiB);
+  // What is offloaded counts for the pod: on the node's own disk too, but not on a volume of the job's.
+  plan.host_bytes_per_gpu = 3 * kGiB;
+  plan.disk_bytes_per_gpu = 7 * kGiB;
+  EXPECT_EQ(PodResources(4, job, plan, trainer), (Wanted{{"cpu", 2000}, {"memory", 4 * (2 + 10 + 60 + 3) * kGiB}}));
+  job.spec.parallelism = {.offload = api::OffloadTo::kNvme, .offload_volume = "scratch"};
+  job.spec.volumes = {{.name = "scratch", .host_path = "/mnt/nvme"}, {.name = "other", .empty_dir = true}};
+  EXPECT_FALSE(PodResources(4, job, plan, trainer).contains("ephemeral-storage"));
+  job.spec.volumes = {{.name = "scratch", .empty_dir = true}};
+  EXPECT_EQ(PodResources(4, job, plan, trainer).at("ephemeral-storage"), 4 * 7 * kGiB);
   job.spec.image = "me/train:1";  // who knows what it saves
   EXPECT_EQ(PodResources(4, job, plan, trainer).at("memory"), 4 * 2 * kGiB);
 }

@@ -167,6 +167,27 @@ TEST(MemoryAtRest, OffloadMovesStateAndLosesNone) {
   }
 }
 
+TEST(MemoryAtRest, OffloadOfOurTrainerLeavesGradientsOnTheGpuAndStreamsWeightsUnderFsdp) {
+  for (const Recipe& recipe : {Bf16Recipe(), Fp32Recipe()}) {
+    for (int64_t ranks : {1, 4}) {
+      for (Strategy strategy : {Strategy::kDdp, Strategy::kZero1, Strategy::kZero2, Strategy::kFsdp}) {
+        MemoryInput in = Resting(strategy, ranks, recipe);
+        in.engine.streams_weights = true;
+        const double gradients = GradientBytes(in);
+        const double updated = TrainedElements(in, strategy == Strategy::kDdp ? 1 : ranks);
+        in.offload = Offload::kCpu;
+        EXPECT_EQ(GradientBytes(in), gradients);
+        EXPECT_EQ(MasterBytes(in) + OptimizerBytes(in), 0);
+        const bool fsdp = strategy == Strategy::kFsdp;
+        EXPECT_EQ(WeightBytes(in), fsdp ? 0 : recipe.weights * TrainedElements(in, 1)) << ranks << " ranks";
+        EXPECT_DOUBLE_EQ(StateOffGpu(in).Total(), 12 * updated) << "also where the GPU's weights are fp32";
+        in.offload = Offload::kNvme;
+        EXPECT_DOUBLE_EQ(StateOffGpu(in).weights, fsdp ? recipe.compute * updated : 0) << "what is gathered again";
+      }
+    }
+  }
+}
+
 TEST(MemoryAtRest, ParallelDegreesDivideTheState) {
   MemoryInput in;
   in.shape = Reference("Llama 3 70B");

@@ -61,6 +61,26 @@ TEST(MemoryHost, NvmeHoldsMasterAndMomentsAndTheHostTheGradients) {
   EXPECT_NEAR(static_cast<double>(host.nvme), 12 * 7e9 / 8, 2);
 }
 
+TEST(MemoryHost, OurTrainerOffloadsMasterAndMomentsOnly) {
+  MemoryInput in = Seven(8);
+  const int64_t plain = EstimateHost(in, 3).pinned;
+  in.engine.streams_weights = true;
+  in.offload = Offload::kCpu;
+  EXPECT_NEAR(static_cast<double>(EstimateHost(in, 3).offloaded), 12 * 7e9 / 8, 2);
+  in.offload = Offload::kNvme;
+  const HostBytes host = EstimateHost(in, 3);
+  EXPECT_NEAR(static_cast<double>(host.nvme), 12 * 7e9 / 8, 2);
+  EXPECT_NEAR(static_cast<double>(host.offloaded), 2 * 7e9 / 8, 2) << "the copy that is gathered from";
+  const double block = 202'383'360, root = 262'148'096;
+  EXPECT_NEAR(static_cast<double>(host.pinned - plain), 2 * (4 + 2) * block + 3 * 12 * root / 8, 3e7)
+      << "staging of two blocks, and three windows of the largest part";
+  const OffloadRates rates{.pcie = 10e9, .host_memory = 100e9, .nvme_read = 4e9, .nvme_write = 2e9};
+  EXPECT_NEAR(OffloadSlowdown(in, rates, 4).transfer, (4 + 2 * 4 * 2) * 7e9 / 8 / 10e9, 1e-6)
+      << "gradients once, weights twice per micro batch";
+  in.strategy = api::Strategy::kZero2;
+  EXPECT_NEAR(OffloadSlowdown(in, rates, 4).transfer, (4 + 2) * 7e9 / 8 / 10e9, 1e-6);
+}
+
 TEST(MemoryHost, OffloadCostsTheSecondsThatItsBytesTake) {
   MemoryInput in = Seven(1);
   const OffloadRates rates{.pcie = 10e9, .host_memory = 100e9, .nvme_read = 4e9, .nvme_write = 2e9};

@@ -167,6 +167,14 @@ TEST(PlanEmit, TheOptimizerIsSaidWhereAJobCanSayIt) {
               HasSubstr("--emit: a TrainingJob has no field for --optimizer Adafactor"));
 }
 
+TEST(PlanEmit, OffloadIsSaidToo) {
+  const std::string model = "--model 7B --product H100-SXM --count 1 --steps 1000 ";
+  EXPECT_EQ(ExpectSamePlanFromFile(model + "--offload CPU").spec.parallelism.offload, api::OffloadTo::kCpu);
+  EXPECT_EQ(ExpectSamePlanFromFile(model + "--offload NVMe").spec.parallelism.offload, api::OffloadTo::kNvme);
+  const std::string job = "--job " + Source("/docs/examples/own-program.yaml") + " --product H100-SXM --count 8 ";
+  EXPECT_EQ(ExpectSamePlanFromFile(job + "--offload CPU").spec.parallelism.offload, api::OffloadTo::kCpu);
+}
+
 TEST(PlanEmit, DeepspeedBatchesAgree) {
   const auto config =
       nlohmann::json::parse(Output("--model 7B --product H100-SXM --count 4 --strategy ZeRO2 --emit deepspeed"));

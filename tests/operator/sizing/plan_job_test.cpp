@@ -8,6 +8,7 @@
 namespace trainyard::sizing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -162,6 +163,35 @@ TEST(PlanJob, ActivationCheckpointingIsTheJobsOrThePlans) {
   EXPECT_EQ(PlanJob(job, Simulated(2, 2))->activation_checkpointing, "None");
   job.spec.training.activation_checkpointing = ActivationCheckpointing::kSelective;
   EXPECT_EQ(PlanJob(job, Simulated(2, 2))->activation_checkpointing, "Selective");
+}
+
+TEST(PlanJob, OffloadIsTheJobs) {
+  api::TrainingJob job = Script("7B", 1);
+  job.spec.image.clear();
+  job.spec.command.clear();
+  job.spec.parallelism.strategy = api::Strategy::kAuto;
+  EXPECT_THAT(ErrorOf(job, H100s(4)).message, AllOf(StartsWith("DoesNotFit"), HasSubstr("Optimizer on the host: ")));
+  job.spec.parallelism.offload = api::OffloadTo::kCpu;
+  auto plan = PlanJob(job, H100s(4));
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_EQ(plan->offload, "CPU");
+  EXPECT_EQ(plan->strategy, "DDP");
+  EXPECT_EQ(plan->bytes.master + plan->bytes.optimizer, 0);
+  EXPECT_EQ(plan->bytes.weights, 2 * plan->parameters);
+  EXPECT_EQ(plan->host_bytes_per_gpu, 12 * plan->parameters);
+  EXPECT_EQ(plan->disk_bytes_per_gpu, 0);
+  // Twice the model: its weights and gradients together are more than the GPU has, its gradients are not.
+  job = Script("13B", 1);
+  job.spec.image.clear();
+  job.spec.command.clear();
+  job.spec.parallelism = {.strategy = api::Strategy::kAuto, .offload = api::OffloadTo::kNvme, .offload_volume = "disk"};
+  plan = PlanJob(job, H100s(4));
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_EQ(plan->offload, "NVMe");
+  EXPECT_EQ(plan->strategy, "FSDP") << "block by block, on one GPU";
+  EXPECT_EQ(plan->bytes.weights, 0);
+  EXPECT_EQ(plan->host_bytes_per_gpu, 2 * plan->parameters);
+  EXPECT_EQ(plan->disk_bytes_per_gpu, 12 * plan->parameters);
 }
 
 TEST(PlanJob, HsdpShardsInTheNodeAndReplicatesOverNodes) {
