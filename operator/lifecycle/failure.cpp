@@ -34,7 +34,7 @@ constexpr std::array kRules = {
     ClassRule{"Fenced", 57, Budget::kInfrastructure,
               false},  // a rank that knows by whom tells more than one that does not
     ClassRule{contract::failure_class::kConfiguration, 55, Budget::kNever, false},
-    ClassRule{"NonFinite", 55, Budget::kNever, false},
+    ClassRule{contract::failure_class::kNonFinite, 55, Budget::kNever, false},
     ClassRule{"BadImage", 55, Budget::kNever, false},
     ClassRule{contract::failure_class::kKilled, 50, Budget::kInfrastructure, true},
     ClassRule{contract::failure_class::kUser, 40, Budget::kUser, false},
@@ -88,7 +88,8 @@ std::string ClassOfExit(const api::PodSnapshot& pod, int code, const nlohmann::j
   // Nobody of ours asked for this stop: a drain, an eviction or a person did.
   bool by_signal = code == kExitSigterm || code == kExitSigkill;
   if (code == contract::kExitStopped || (pod.deleting && by_signal)) return "Preempted";
-  if (code == contract::kExitNonFinite) return "NonFinite";
+  // A launcher of before this class had a name says User.
+  if (code == contract::kExitNonFinite) return std::string(contract::failure_class::kNonFinite);
   std::string named = said.is_object() ? said.value("class", std::string()) : std::string();
   auto known = std::find_if(kRules.begin(), kRules.end(), [&named](const auto& rule) { return rule.name == named; });
   return known != kRules.end() ? named : std::string(contract::ClassOfExit(code));

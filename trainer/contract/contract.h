@@ -111,7 +111,8 @@ inline constexpr std::string_view kFailed = "Failed";
 // `class` is the name of the failure class of the first failing rank:
 namespace failure_class {
 inline constexpr std::string_view kNone = "None";                    // exit 0 or kExitStopped
-inline constexpr std::string_view kUser = "User";                    // bug, internal error, non-finite, unknown exit
+inline constexpr std::string_view kUser = "User";                    // bug, internal error, unknown exit
+inline constexpr std::string_view kNonFinite = "NonFinite";          // a loss or a gradient is not finite
 inline constexpr std::string_view kConfiguration = "Configuration";  // deterministic: configuration, data, checkpoint
 inline constexpr std::string_view kOutOfMemory = "OutOfMemory";
 inline constexpr std::string_view kCommunication = "Communication";
@@ -165,6 +166,8 @@ constexpr std::string_view ClassOfExit(int code) {
       return failure_class::kCommunication;
     case kExitOutOfMemory:
       return failure_class::kOutOfMemory;
+    case kExitNonFinite:
+      return failure_class::kNonFinite;
     default:
       return code > 128 ? failure_class::kKilled : failure_class::kUser;
   }

@@ -1,17 +1,13 @@
 #include "trainer/data/dataset.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <utility>
 
+#include "trainer/data/mapped_file.h"
 #include "trainer/data/token_file.h"
 
 namespace trainyard::data {
@@ -22,60 +18,6 @@ namespace {
 constexpr int64_t kSampledBlocks = 64;
 constexpr int64_t kBlockBytes = 64 << 10;
 
-// One file mapped read-only.
-class Mapping {
- public:
-  Mapping() = default;
-  Mapping(const char* data, int64_t bytes) : data_(data), bytes_(bytes) {}
-  Mapping(Mapping&& other) noexcept : data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_) {}
-  Mapping& operator=(Mapping&& other) noexcept {
-    std::swap(data_, other.data_);
-    std::swap(bytes_, other.bytes_);
-    return *this;
-  }
-  ~Mapping() {
-    if (data_ != nullptr) {
-      munmap(const_cast<char*>(data_), static_cast<size_t>(bytes_));
-    }
-  }
-  const char* data() const { return data_; }
-  int64_t bytes() const { return bytes_; }
-
- private:
-  const char* data_ = nullptr;
-  int64_t bytes_ = 0;
-};
-
-Result<Mapping> Map(const std::string& path) {
-  const auto fail = [&](int error) {
-    const ErrorCode code = error == ENOENT || error == ENOTDIR ? ErrorCode::kNotFound
-                           : error == EACCES || error == EPERM ? ErrorCode::kPermissionDenied
-                                                               : ErrorCode::kUnavailable;
-    return Fail(code, "data file " + path + " cannot be read: " + std::strerror(error));
-  };
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) {
-    return fail(errno);
-  }
-  struct stat info{};
-  if (fstat(fd, &info) != 0 || S_ISDIR(info.st_mode)) {
-    const int error = S_ISDIR(info.st_mode) ? EISDIR : errno;
-    close(fd);
-    return fail(error);
-  }
-  if (info.st_size == 0) {
-    close(fd);
-    return Fail(ErrorCode::kInvalidArgument, "data file " + path + " is empty");
-  }
-  void* data = mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_SHARED, fd, 0);
-  const int error = errno;
-  close(fd);
-  if (data == MAP_FAILED) {
-    return fail(error);
-  }
-  return Mapping(static_cast<const char*>(data), info.st_size);
-}
-
 std::string HexDigits(uint64_t value) {
   char digits[17];
   std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(value));
@@ -84,7 +26,7 @@ std::string HexDigits(uint64_t value) {
 
 struct File {
   std::string path;
-  Mapping mapping;
+  MappedFile mapping;
   int64_t header = 0;  // bytes before the first token
   int width = 1;       // bytes per token
   int64_t tokens = 0;
@@ -175,7 +117,7 @@ Result<std::unique_ptr<TokenSource>> TokenSource::Open(Format format, const std:
   XXH3_64bits_reset(state);
   const std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> owner(state, XXH3_freeState);
   for (const std::string& path : paths) {
-    Result<Mapping> mapping = Map(path);
+    Result<MappedFile> mapping = MappedFile::Open(path);
     if (!mapping) {
       return Fail(mapping.error());
     }

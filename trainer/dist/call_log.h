@@ -29,7 +29,8 @@ struct CallRecord {
   int64_t bytes = 0;
   std::chrono::steady_clock::time_point start;
   std::chrono::milliseconds allowed{0};
-  int waiting_for = -1;  // world rank whose message it waits for; -1: none
+  std::chrono::milliseconds ordinary{0};  // what calls of the group are allowed if nothing else is said
+  int waiting_for = -1;                   // world rank whose message it waits for; -1: none
 
   // "AllGather 'gather block.3' (#41, 4096 bytes)"
   std::string Text() const;

@@ -109,7 +109,8 @@ CallContext Comm::Prepare(Call call, CallOptions options, const at::Tensor& payl
                                   .operation = std::string(CallName(call)),
                                   .label = context.label,
                                   .bytes = bytes,
-                                  .allowed = context.deadline});
+                                  .allowed = context.deadline,
+                                  .ordinary = default_deadline_});
   }
   return context;
 }

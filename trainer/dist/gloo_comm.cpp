@@ -262,7 +262,7 @@ Status Watch(GlooComm& comm, const Rendezvous& to, const std::string& host) {
     return Fail(ErrorCode::kInvalidArgument, "an address of this rank is too long: " + host);
   std::memcpy(in.mutable_data_ptr(), mine.data(), mine.size());
   at::Tensor out = at::empty({to.world, kDeskWords}, at::kLong);
-  comm.AllGather(out, in, {.deadline = to.timeout, .label = "desks"})->Wait();
+  comm.AllGather(out, in, {.deadline = to.deadline, .label = "desks"})->Wait();
   std::vector<Desk> desks;
   std::vector<int> ranks;
   for (int r = 0; r < to.world; ++r) {

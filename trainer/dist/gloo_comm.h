@@ -21,6 +21,7 @@ struct Rendezvous {
   int world = 1;
   std::string bind_host;  // address of this rank that its peers can reach; empty: the one from which it reaches `host`
   std::chrono::milliseconds timeout = std::chrono::minutes(10);  // for all ranks to come together
+  std::chrono::milliseconds deadline = std::chrono::minutes(5);  // of the first calls, once they have
   // Unless empty, told every `say_every` what is in the way, one line: who reads the log shall not have to guess.
   std::function<void(const std::string&)> say;
   std::chrono::milliseconds say_every = std::chrono::seconds(10);

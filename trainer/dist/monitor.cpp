@@ -26,6 +26,17 @@ milliseconds FirstLook(milliseconds allowed) { return std::min(allowed / 4, mill
 milliseconds LastLook(milliseconds allowed) { return allowed - std::min(allowed / 2, milliseconds(2000)); }
 milliseconds Patience(milliseconds allowed) { return std::clamp(allowed / 8, milliseconds(50), milliseconds(500)); }
 
+// When look number `count` (from 0) of a call is due, counted from its start; max: there is no such look.
+milliseconds LookDue(const CallRecord& call, int count) {
+  constexpr milliseconds kNone = milliseconds::max();
+  const milliseconds last = LastLook(call.allowed);
+  if (count == 0) return FirstLook(call.allowed);
+  if (call.ordinary.count() <= 0 || call.allowed <= call.ordinary) return count == 1 ? last : kNone;
+  const milliseconds step = std::max(call.ordinary / 2, milliseconds(50));
+  if (count > 1 && step * (count - 1) >= last) return kNone;
+  return std::min(step * count, last);
+}
+
 int64_t Since(Clock::time_point start) {
   return std::chrono::duration_cast<milliseconds>(Clock::now() - start).count();
 }
@@ -125,17 +136,19 @@ void Monitor::Watch() {
         lock.lock();
       }
     }
-    std::map<uint64_t, int> looked;
+    std::map<uint64_t, Looks> looked;
     std::vector<CallRecord> due;
     for (CallRecord& call : log_->UnderWay()) {
       if (!own_farewell_.empty() || !groups_.contains(call.group)) continue;  // it ends anyway
-      int& looks = looked[call.id] = looked_[call.id];
-      const auto when = [&] { return call.start + (looks == 0 ? FirstLook(call.allowed) : LastLook(call.allowed)); };
-      if (looks < 2 && when() <= Clock::now()) {
-        ++looks;
+      int& looks = (looked[call.id] = looked_[call.id]).count;
+      const auto waited = milliseconds(Since(call.start));
+      if (LookDue(call, looks) <= waited) {
+        while (LookDue(call, looks) <= waited) ++looks;
         due.push_back(call);
       }
-      if (looks < 2) next_look_ = std::min(next_look_, when());
+      if (const milliseconds next = LookDue(call, looks); next < milliseconds::max()) {
+        next_look_ = std::min(next_look_, call.start + next);
+      }
     }
     looked_ = std::move(looked);
     std::erase_if(verdicts_, [&](const auto& verdict) { return !looked_.contains(verdict.first); });
@@ -147,11 +160,16 @@ void Monitor::Watch() {
 
 void Monitor::LookAfter(const CallRecord& call) {
   const Found found = Investigate(call, Patience(call.allowed));
-  if (!found.text.empty()) {
+  bool stays_silent = false;
+  {
     std::lock_guard lock(mutex_);
-    verdicts_[call.id] = found.text;
+    if (!found.text.empty()) verdicts_[call.id] = found.text;
+    int& silent = looked_[call.id].silent;
+    silent = found.silent ? silent + 1 : 0;
+    // Twice, half an ordinary deadline apart.
+    stays_silent = silent >= 2 && milliseconds(Since(call.start)) >= call.ordinary;
   }
-  if (found.certain) FailAll(true, found.text);
+  if (found.certain || stays_silent) FailAll(found.certain, found.text);
 }
 
 // Of one group and of all: a job that has lost its way in one of them is over.
@@ -187,7 +205,7 @@ Monitor::Found Monitor::Investigate(const CallRecord& call, milliseconds patienc
     if (auto reason = FarewellOf(rank, milliseconds(0))) return {*reason, false};
     const Answer answer = AskRank(rank, group_id, patience);
     const auto its = answer.kind == Answer::Kind::kText ? FromLine(answer.text) : std::nullopt;
-    if (!its) return {Unanswered(rank, answer), false};
+    if (!its) return {Unanswered(rank, answer), false, true};
     if (its->kind != Situation::Kind::kCall) return {Tell(rank, *its), false};
     const bool same_place = its->group_id == own_group && its->sequence == call.sequence && call.sequence >= 0;
     if (same_place && its->signature != call.signature) return Compare(call, patience);
@@ -218,6 +236,7 @@ Monitor::Roll Monitor::AskGroup(int number, milliseconds patience) {
 Monitor::Found Monitor::Survey(const CallRecord& call, milliseconds patience) {
   const auto [group_id, members, answers] = AskGroup(call.group, patience);
   std::string text;
+  bool silent = false;
   for (size_t i = 0; i < members.size(); ++i) {
     if (members[i] == rank_) continue;
     const auto its = answers[i].kind == Answer::Kind::kText ? FromLine(answers[i].text) : std::nullopt;
@@ -226,8 +245,9 @@ Monitor::Found Monitor::Survey(const CallRecord& call, milliseconds patience) {
       continue;
     }
     text += (text.empty() ? "" : "; ") + (its ? Tell(members[i], *its) : Unanswered(members[i], answers[i]));
+    silent = silent || !its;
   }
-  return {text, false};
+  return {text, false, silent};
 }
 
 // Ranks of one group are at the same place of the sequence in different calls: whoever is in the minority is wrong.

@@ -2,7 +2,9 @@
 // is in, and when a call takes long it asks the rank that the call waits for, and on from there along who waits for
 // whom, to the one that keeps all others waiting: silent, gone, outside of any call, or in another call than its peers.
 // The last of these cannot heal, so the call fails at once; of the others the verdict is kept for the message of a call
-// that misses its deadline or loses its peer. A rank that fails tells all others why before it closes its connections.
+// that misses its deadline or loses its peer. A call may be given longer than its group's ordinary deadline because of
+// slow disks; a process that is stopped answers nobody, slow disk or not, so that it ends the call once it has been
+// silent through the ordinary deadline. A rank that fails tells all others why before it closes its connections.
 //
 // Nothing is sent as long as calls end within a quarter of their deadline and two seconds.
 // Thread-safety: all methods may be called from any thread. Two threads run: one answers, one looks after the calls.
@@ -75,6 +77,12 @@ class Monitor {
   struct Found {
     std::string text;
     bool certain = false;  // cannot heal
+    bool silent = false;   // the rank at the end of the chain does not answer
+  };
+  // How often a call under way was looked after, and how often of late the guilty rank was silent.
+  struct Looks {
+    int count = 0;
+    int silent = 0;
   };
 
   struct Roll {
@@ -108,7 +116,7 @@ class Monitor {
   std::string own_farewell_;                                       // not empty: this rank has failed or left
   std::optional<std::pair<Clock::time_point, std::string>> doom_;  // when to end all calls, and why
   std::map<uint64_t, std::string> verdicts_;                       // of calls under way
-  std::map<uint64_t, int> looked_;                                 // how often a call under way was looked after
+  std::map<uint64_t, Looks> looked_;                               // of calls under way
   Clock::time_point next_look_;
   bool failing_ = false;  // `fail` of groups is being called
   bool stopping_ = false;

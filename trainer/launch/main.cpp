@@ -62,6 +62,8 @@ int Run(const std::vector<std::string>& arguments) {
     minimal.termination_log = log != nullptr ? log : "";
     return Finish(minimal, {contract::kExitConfiguration, -1, 0, plan.error().message});
   }
+  // Threads that spin while they wait for each other make a step many times longer wherever something else runs too.
+  if (arguments.empty() && std::getenv("GOMP_SPINCOUNT") == nullptr) setenv("OMP_WAIT_POLICY", "PASSIVE", 0);
   if (Status made = MakeDirectories(plan->run_dir); !made) Log(made.error().message);
   // What an earlier life of this pod wrote is not our status.
   if (plan->node_rank == 0) std::remove((plan->run_dir + "/" + std::string(contract::kStatusFile)).c_str());

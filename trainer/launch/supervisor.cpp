@@ -213,10 +213,13 @@ void Supervisor::OnExit(Rank& rank, int wait_status) {
         (exit.signal != 0 ? " was killed by signal " + std::to_string(exit.signal)
                           : " exited with code " + std::to_string(exit.code)));
   }
+  const int exit_code = exit.code;
   exits_.push_back(std::move(exit));
   if (!fine && state_ == State::kRunning) {
     behind_ = ReadFlightRecords();  // while the others are still where they are
     Stop(State::kFailing, plan_.peer_grace);
+  } else if (exit_code == contract::kExitCommunication && deadline_) {
+    Stop(state_, plan_.peer_grace);  // who has lost its peers will not save: the rest of the grace is of no use to them
   }
 }
 

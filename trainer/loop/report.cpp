@@ -17,6 +17,9 @@ namespace {
 constexpr std::chrono::milliseconds kStatusInterval{200};
 constexpr std::chrono::seconds kLineInterval{10};  // a log is read by people: the step log has every step
 
+// Files that training goes on without.
+constexpr std::string_view kStatus = "status", kSteps = "steps", kEvents = "events";
+
 // Seconds since the epoch.
 double WallTime() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
@@ -35,11 +38,11 @@ Report::Report(const config::RankEnv& env, const config::Observe& observe, int64
   status_.steps = steps;
   status_.phase = contract::phase::kStarting;
   if (!active_) return;
-  Check(MakeDirectories(env.run_dir));
+  Check("run directory", MakeDirectories(env.run_dir));
   if (auto log = observe::StepLog::Open(InRunDir(env, contract::kStepLogFile)); log) {
     log_ = std::move(*log);
   } else {
-    Check(Fail(log.error()));
+    Check(kSteps, Fail(log.error()));
   }
   if (!observe.tensorboard) return;
   const std::string suffix = "trainyard." + std::to_string(env.attempt) + "." + std::to_string(env.round);
@@ -47,7 +50,7 @@ Report::Report(const config::RankEnv& env, const config::Observe& observe, int64
       events) {
     events_ = std::move(*events);
   } else {
-    Check(Fail(events.error()));
+    Check(kEvents, Fail(events.error()));
   }
 }
 
@@ -57,7 +60,7 @@ void Report::Phase(std::string_view phase) {
 }
 
 void Report::Begin(int64_t step) {
-  if (events_) Check(events_->AppendStart(WallTime(), step + 1));
+  if (events_) Check(kEvents, events_->AppendStart(WallTime(), step + 1));
 }
 
 void Report::Evaluated(int64_t step, double loss) {
@@ -65,7 +68,8 @@ void Report::Evaluated(int64_t step, double loss) {
   status_.validation_loss = loss;
   if (step == 0) status_.initial_validation_loss = loss;
   if (events_) {
-    Check(events_->Append(WallTime(), step, {{"validation/loss", loss}, {"validation/perplexity", std::exp(loss)}}));
+    Check(kEvents,
+          events_->Append(WallTime(), step, {{"validation/loss", loss}, {"validation/perplexity", std::exp(loss)}}));
   }
   char line[120];
   std::snprintf(line, sizeof line, "held-out loss after step %" PRId64 ": %.4f, perplexity %.2f", step, loss,
@@ -100,14 +104,14 @@ void Report::Step(const observe::StepRecord& record) {
     }
   }
   Alert(record);
-  Check(file_.Update(status_, std::chrono::steady_clock::now()));
-  if (log_) Check(log_->Append(record));
+  Check(kStatus, file_.Update(status_, std::chrono::steady_clock::now()));
+  if (log_) Check(kSteps, log_->Append(record));
   if (events_) {
-    Check(events_->Append(WallTime(), record.step,
-                          {{"train/loss", record.loss},
-                           {"train/learning_rate", record.learning_rate},
-                           {"train/gradient_norm", record.gradient_norm},
-                           {"train/tokens_per_second", record.tokens_per_second}}));
+    Check(kEvents, events_->Append(WallTime(), record.step,
+                                   {{"train/loss", record.loss},
+                                    {"train/learning_rate", record.learning_rate},
+                                    {"train/gradient_norm", record.gradient_norm},
+                                    {"train/tokens_per_second", record.tokens_per_second}}));
   }
   Line(record);
 }
@@ -142,12 +146,11 @@ void Report::Line(const observe::StepRecord& record) {
 }
 
 void Report::Flush() {
-  if (active_) Check(file_.Write(status_, std::chrono::steady_clock::now()));
+  if (active_) Check(kStatus, file_.Write(status_, std::chrono::steady_clock::now()));
 }
 
-void Report::Check(const Status& written) {
-  if (written || warned_) return;
-  warned_ = true;
+void Report::Check(std::string_view file, const Status& written) {
+  if (written || !warned_.insert(file).second) return;
   observe::Warn(written.error().message + "; training goes on without it");
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -35,7 +36,8 @@ class Report {
   void Flush();
 
  private:
-  void Check(const Status& written);
+  // Warns of each file once.
+  void Check(std::string_view file, const Status& written);
   void Alert(const observe::StepRecord& record);
   void Line(const observe::StepRecord& record);
 
@@ -45,7 +47,7 @@ class Report {
   std::optional<observe::StepLog> log_;
   std::optional<observe::EventFile> events_;
   observe::SpikeDetector spikes_;
-  bool warned_ = false;
+  std::set<std::string_view> warned_;  // of these files
   std::chrono::steady_clock::time_point last_line_{};
 };
 

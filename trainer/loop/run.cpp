@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "trainer/data/mapped_file.h"
 #include "trainer/loop/determinism.h"
 #include "trainer/loop/evaluate.h"
 #include "trainer/loop/profile.h"
@@ -147,8 +148,9 @@ Outcome<contract::ExitCode> RunSession(Session& s) {
   return ended;
 }
 
-Outcome<contract::ExitCode> RunGuarded(Session& s) {
+Outcome<contract::ExitCode> RunGuarded(Session& s, const config::GetEnv& get) {
   try {
+    if (auto prepared = Prepare(s, get); !prepared) return Fails(prepared.error());
     return RunSession(s);
   } catch (const std::exception& exception) {
     return Fails(FromException(exception));
@@ -171,21 +173,13 @@ int Run(const config::GetEnv& get) {
   }
   observe::OpenLog(env->rank == 0);
   const std::string rank = std::to_string(env->rank);
-  auto session = [&]() -> Outcome<std::unique_ptr<Session>> {
-    try {
-      return Prepare(*env, get);
-    } catch (const std::exception& exception) {
-      return Fails(FromException(exception));
-    }
-  }();
-  if (!session) {
-    SayFailure(rank, session.error());
-    return session.error().exit_code;
-  }
-  Session& s = **session;
-  auto ended = RunGuarded(s);
+  data::ExplainBusErrors(env->rank, contract::kExitData);
+  Session s;
+  s.env = *env;
+  auto ended = RunGuarded(s, get);
   if (ended) return *ended;
   SayFailure(rank, ended.error());
+  if (!s.report) s.report = std::make_unique<Report>(s.env, config::Observe{}, 0);  // it did not come that far
   s.report->status().message = ended.error().message;
   s.report->Phase(contract::phase::kFailed);
   if (s.gpus) s.gpus->Abort(ended.error().message);

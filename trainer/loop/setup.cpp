@@ -19,11 +19,12 @@ namespace trainyard::loop {
 namespace {
 
 constexpr const char* kEnvThreads = "OMP_NUM_THREADS";
+constexpr int kMostThreads = 1024;  // each is a stack and a slice of the allocator
 
-// Positive number in a variable, or 0.
+// Positive number in a variable, or 0; of a list (one per level of nesting) the first.
 int NumberIn(const config::GetEnv& get, const char* name) {
   const char* text = get(name);
-  return text == nullptr ? 0 : std::max(0, std::atoi(text));
+  return text == nullptr ? 0 : static_cast<int>(std::clamp(std::strtoll(text, nullptr, 10), 0LL, 1LL << 30));
 }
 
 // What the job says, else cores that this process may use, divided among the ranks of the node. Fixed for the life of
@@ -32,7 +33,7 @@ int NumberIn(const config::GetEnv& get, const char* name) {
 int ThreadCount(const config::Training& training, const config::GetEnv& get) {
   if (training.threads > 0) return training.threads;
   if (training.determinism == config::Determinism::kWorldSize) return 1;
-  if (const int asked = NumberIn(get, kEnvThreads); asked > 0) return asked;
+  if (const int asked = NumberIn(get, kEnvThreads); asked > 0) return std::min(asked, kMostThreads);
   cpu_set_t cores;
   const int available = sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
   return std::max(1, available / std::max(1, NumberIn(get, contract::kEnvNprocPerNode)));
@@ -129,10 +130,7 @@ model::ActivationCheckpointing Checkpointing(config::ActivationCheckpointing mod
 
 }  // namespace
 
-Outcome<std::unique_ptr<Session>> Prepare(const config::RankEnv& env, const config::GetEnv& get) {
-  auto session = std::make_unique<Session>();
-  Session& s = *session;
-  s.env = env;
+Outcome<void> Prepare(Session& s, const config::GetEnv& get) {
   auto job = config::Load(env.job_file);
   if (!job) return Fails(contract::kExitConfiguration, job.error().message);
   s.job = std::move(*job);
@@ -156,7 +154,7 @@ Outcome<std::unique_ptr<Session>> Prepare(const config::RankEnv& env, const conf
   auto device = device::Open(config::DeviceName(s.job.training.device), s.env.local_rank);
   if (!device) return Fails(contract::kExitConfiguration, device.error().message);
   s.device = std::move(*device);
-  return session;
+  return {};
 }
 
 Outcome<void> Connect(Session& s) {
@@ -171,11 +169,12 @@ Outcome<void> Connect(Session& s) {
   rendezvous.bind_host = !s.env.pod_ip.empty() ? s.env.pod_ip : loopback ? "127.0.0.1" : "";
   rendezvous.say = observe::Warn;
   rendezvous.record_file = s.env.run_dir + "/" + contract::flight::FileName(s.env.rank);
+  rendezvous.deadline = std::chrono::seconds(s.env.collective_timeout_seconds);
   auto world = dist::ConnectGloo(rendezvous);
   if (!world) return Fails(ConnectFailure(world.error()));
   s.world = std::move(*world);
   s.world->set_observer(s.watch);
-  s.world->set_default_deadline(std::chrono::seconds(s.env.collective_timeout_seconds));
+  s.world->set_default_deadline(rendezvous.deadline);
   if (!s.device->torch().is_cuda()) return {};
   auto gpus = dist::OpenNccl(*s.world, s.env.local_rank, rendezvous.timeout);
   if (!gpus) return Fails(ConnectFailure(gpus.error()));

@@ -1,11 +1,7 @@
 #include "trainer/observe/event_file.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <array>
 #include <bit>
-#include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -101,25 +97,13 @@ Result<EventFile> EventFile::Open(const std::string& directory, double wall_time
   char seconds[24];
   std::snprintf(seconds, sizeof seconds, "%010lld", static_cast<long long>(wall_time));
   const std::string path = directory + "/events.out.tfevents." + seconds + "." + suffix;
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (fd < 0) return Fail(ErrorCode::kUnavailable, "cannot open the event file " + path + ": " + std::strerror(errno));
-  EventFile file(fd, path);
+  auto opened = AppendFile::Open(path, "event file");
+  if (!opened) return Fail(opened.error());
+  EventFile file(std::move(*opened));
   std::string version = EventHead(wall_time);
   PutBytes(version, 3, "brain.Event:2");
   if (Status written = file.Write(version); !written) return Fail(written.error());
   return file;
-}
-
-EventFile::EventFile(EventFile&& other) noexcept : fd_(std::exchange(other.fd_, -1)), path_(std::move(other.path_)) {}
-
-EventFile& EventFile::operator=(EventFile&& other) noexcept {
-  std::swap(fd_, other.fd_);
-  std::swap(path_, other.path_);
-  return *this;
-}
-
-EventFile::~EventFile() {
-  if (fd_ >= 0) close(fd_);
 }
 
 Status EventFile::Append(double wall_time, int64_t step, const std::vector<Scalar>& scalars) {
@@ -135,14 +119,6 @@ Status EventFile::AppendStart(double wall_time, int64_t step) {
   PutVarint(event, static_cast<uint64_t>(step));
   PutBytes(event, 7, session);
   return Write(event);
-}
-
-Status EventFile::Write(const std::string& event) {
-  const std::string record = FrameRecord(event);
-  const ssize_t n = write(fd_, record.data(), record.size());
-  if (n == static_cast<ssize_t>(record.size())) return {};
-  return Fail(ErrorCode::kUnavailable,
-              "cannot append to the event file " + path_ + ": " + (n < 0 ? std::strerror(errno) : "disk full"));
 }
 
 }  // namespace trainyard::observe

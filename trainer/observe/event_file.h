@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "operator/base/error.h"
+#include "trainer/observe/append_file.h"
 
 namespace trainyard::observe {
 
@@ -33,21 +34,17 @@ class EventFile {
   // record that TensorBoard expects. An attempt writes a file of its own (`suffix` tells them apart); TensorBoard reads
   // all files of the directory. Error: kUnavailable names the path.
   static Result<EventFile> Open(const std::string& directory, double wall_time, const std::string& suffix);
-  EventFile(EventFile&& other) noexcept;
-  EventFile& operator=(EventFile&& other) noexcept;
-  ~EventFile();
 
-  // Appends one event, whole: it is in the kernel when this returns. Error: kUnavailable names the path.
+  // Appends one event, whole or not at all: it is in the kernel when this returns. Error: kUnavailable names the path.
   Status Append(double wall_time, int64_t step, const std::vector<Scalar>& scalars);
   // Says that the run begins (again) with `step`: viewers forget what earlier files have from there on.
   Status AppendStart(double wall_time, int64_t step);
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return file_.path(); }
 
  private:
-  EventFile(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
-  Status Write(const std::string& record);
-  int fd_ = -1;
-  std::string path_;
+  explicit EventFile(AppendFile file) : file_(std::move(file)) {}
+  Status Write(const std::string& event) { return file_.Append(FrameRecord(event)); }
+  AppendFile file_;
 };
 
 }  // namespace trainyard::observe

@@ -1,13 +1,8 @@
 #include "trainer/observe/step_log.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -55,35 +50,16 @@ std::string ToJson(const StepRecord& record) {
 }
 
 Result<StepLog> StepLog::Open(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (fd < 0) return Fail(ErrorCode::kUnavailable, "cannot open the step log " + path + ": " + std::strerror(errno));
-  char last = '\n';
-  const off_t size = lseek(fd, 0, SEEK_END);
-  if (size > 0 && pread(fd, &last, 1, size - 1) == 1 && last != '\n') {
-    [[maybe_unused]] const ssize_t n = write(fd, "\n", 1);  // if this fails, so does the first Append, which says so
+  auto file = AppendFile::Open(path, "step log");
+  if (!file) return Fail(file.error());
+  auto ended = file->EndsWith('\n');
+  if (!ended) return Fail(ended.error());
+  if (!*ended) {
+    if (Status end = file->Append("\n"); !end) return Fail(end.error());
   }
-  return StepLog(fd, path);
+  return StepLog(std::move(*file));
 }
 
-StepLog::StepLog(StepLog&& other) noexcept : fd_(std::exchange(other.fd_, -1)), path_(std::move(other.path_)) {}
-
-StepLog& StepLog::operator=(StepLog&& other) noexcept {
-  std::swap(fd_, other.fd_);
-  std::swap(path_, other.path_);
-  return *this;
-}
-
-StepLog::~StepLog() {
-  if (fd_ >= 0) close(fd_);
-}
-
-Status StepLog::Append(const StepRecord& record) {
-  const std::string line = ToJson(record) + "\n";
-  // One write(2) past all buffers: the line is in the kernel when it returns, and survives the process.
-  const ssize_t n = write(fd_, line.data(), line.size());
-  if (n == static_cast<ssize_t>(line.size())) return {};
-  return Fail(ErrorCode::kUnavailable,
-              "cannot append to the step log " + path_ + ": " + (n < 0 ? std::strerror(errno) : "disk full"));
-}
+Status StepLog::Append(const StepRecord& record) { return file_.Append(ToJson(record) + "\n"); }
 
 }  // namespace trainyard::observe

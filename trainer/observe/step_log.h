@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "operator/base/error.h"
+#include "trainer/observe/append_file.h"
 
 namespace trainyard::observe {
 
@@ -48,17 +49,13 @@ class StepLog {
  public:
   // Appends to `path`. An unfinished last line of an earlier life is ended first. Error: kUnavailable names the path.
   static Result<StepLog> Open(const std::string& path);
-  StepLog(StepLog&&) noexcept;
-  StepLog& operator=(StepLog&&) noexcept;
-  ~StepLog();
 
-  // Error: kUnavailable, once per failing call; training can go on without its log.
+  // The whole line or nothing. Error: kUnavailable, once per failing call; training can go on without its log.
   Status Append(const StepRecord& record);
 
  private:
-  StepLog(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
-  int fd_ = -1;
-  std::string path_;
+  explicit StepLog(AppendFile file) : file_(std::move(file)) {}
+  AppendFile file_;
 };
 
 }  // namespace trainyard::observe

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <ostream>
+#include <set>
 #include <utility>
 
 #include "operator/api/json.h"
@@ -136,6 +137,7 @@ RunSetup RungOf(const RunSetup& setup, const std::string& state_dir, int64_t gpu
   spec.gpus.count = gpus;
   spec.gpus.min_count = spec.gpus.max_count = spec.gpus.per_node = 0;
   spec.checkpoint.reset();
+  spec.observe = {};  // event files and timelines are of the job itself
   if (spec.data) spec.data->validation.clear();
   spec.training.evaluation.every_steps = 0;
   spec.training.steps = steps;
@@ -159,7 +161,9 @@ int RunLadder(const RunFlags& flags, const RunSetup& setup, const std::string& s
   }
   std::vector<std::string> errors;
   std::vector<RunSetup> rungs;
+  std::set<int64_t> seen;
   for (const int64_t gpus : flags.ladder) {
+    if (!seen.insert(gpus).second) errors.push_back("--ladder: " + std::to_string(gpus) + " is given twice");
     rungs.push_back(RungOf(setup, state_dir, gpus, flags.ladder_steps, errors));
   }
   for (const std::string& error : errors) printer.Problem(error);

@@ -13,6 +13,7 @@ namespace {
 using nlohmann::json;
 
 constexpr double kGood = 0.9;  // efficiency that needs no diagnosis
+constexpr double kTooGood = 1.25;
 
 template <typename... T>
 std::string Format(const char* form, T... values) {
@@ -159,6 +160,12 @@ Diagnosis Diagnose(const SizeReport& base, const SizeReport& here) {
             {Cause::kImbalance, grown(&SizeReport::imbalance)},
             {Cause::kRounding, rounding},
             {Cause::kOptimizer, grown(&SizeReport::optimizer)}};
+  if (d.efficiency > kTooGood) {
+    d.text = Format(
+        "%.0f %% is more than there is to gain: the steps with %lld were disturbed, or their model did not fit "
+        "a cache; run the ladder again on a quiet machine",
+        d.efficiency * 100, static_cast<long long>(base.gpus));
+  }
   if (d.efficiency >= kGood || here.gpus == base.gpus) return d;
   const auto worst =
       std::max_element(d.lost.begin(), d.lost.end(), [](const auto& a, const auto& b) { return a.second < b.second; });

@@ -27,6 +27,8 @@ class LadderTest : public testing::Test {
 
 TEST_F(LadderTest, ARungIsTheJobForAFewStepsAndLeavesNothingBehind) {
   setup_.job.spec.gpus.max_count = 8;
+  setup_.job.spec.observe.tensor_board = api::VolumeDirectory{"corpus", "events"};
+  setup_.job.spec.observe.profile = api::Profile{.from_step = 1, .volume = "corpus", .path = "traces"};
   const RunSetup rung = RungOf(setup_, dir_ / "state", 4, 30, errors_);
   EXPECT_THAT(errors_, IsEmpty());
   const api::Spec& spec = rung.job.spec;
@@ -35,6 +37,7 @@ TEST_F(LadderTest, ARungIsTheJobForAFewStepsAndLeavesNothingBehind) {
   EXPECT_EQ(spec.training.steps, 30);
   EXPECT_LE(spec.training.schedule.warmup_steps, 30);
   EXPECT_FALSE(spec.checkpoint);
+  EXPECT_FALSE(spec.observe.tensor_board || spec.observe.profile) << "the job's own curves and timelines";
   EXPECT_EQ(rung.cluster.nodes, 1);
   EXPECT_EQ(rung.cluster.gpus_per_node, 4);
   EXPECT_EQ(rung.cluster.state_dir, dir_ / "state/ladder/4");

@@ -38,6 +38,14 @@ TEST(Diagnose, SaysNothingWhereSpeedGrows) {
   EXPECT_EQ(Diagnose(kBase, kBase).cause, Cause::kNone);
 }
 
+TEST(Diagnose, DoubtsABaseThatWasDisturbed) {
+  const Diagnosis d = Diagnose(Size(1, 0.001, 0.330, 0, 0, 0.009), Size(2, 0.0005, 0.0100, 0.001, 0, 0.0005));
+  EXPECT_EQ(d.cause, Cause::kNone);
+  EXPECT_THAT(d.text, AllOf(HasSubstr("1417 % is more than there is to gain: the steps with 1 were disturbed"),
+                            HasSubstr("quiet machine")));
+  EXPECT_EQ(Diagnose(kBase, Size(2, 0.0004, 0.040, 0.001, 0, 0.004)).text, "") << "a tenth above happens";
+}
+
 TEST(Diagnose, NamesWhatTakesTheTime) {
   const auto two = [](double data, double compute, double communication, double imbalance, double optimizer,
                       int64_t micro_batches = 12) {

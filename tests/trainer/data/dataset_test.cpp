@@ -1,5 +1,7 @@
 #include "trainer/data/dataset.h"
 
+#include <sys/stat.h>
+
 #include <numeric>
 
 #include <gmock/gmock.h>
@@ -64,6 +66,9 @@ TEST(TokenSource, NamesTheFileThatIsWrong) {
               HasSubstr("NotFound: data file " + files.Path("none")));
   EXPECT_THAT(ErrorOf(Format::kText, {files.Write("empty", "")}, 256), HasSubstr("is empty"));
   EXPECT_THAT(ErrorOf(Format::kText, {files.Path("")}, 256), HasSubstr("directory"));
+  ASSERT_EQ(mkfifo(files.Path("pipe").c_str(), 0600), 0);
+  EXPECT_THAT(ErrorOf(Format::kText, {files.Path("pipe")}, 256), HasSubstr("pipe is not a regular file"));
+  EXPECT_THAT(ErrorOf(Format::kText, {"/dev/zero"}, 256), HasSubstr("/dev/zero is not a regular file"));
   EXPECT_THAT(ErrorOf(Format::kText, {files.Write("t", "x")}, 100), HasSubstr("vocabulary of 256"));
   EXPECT_THAT(ErrorOf(Format::kText, {}, 256), HasSubstr("no data files"));
   EXPECT_THAT(ErrorOf(Format::kTokens, {files.Write("text", "plain text that is longer than a header")}, 256),

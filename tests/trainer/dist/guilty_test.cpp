@@ -122,6 +122,46 @@ TEST_P(Guilty, StoppedRankIsNamed) {
               guilty, HasSubstr("rank " + std::to_string(guilty) + " is silent: its process is stopped"));
 }
 
+// Calls that wait for disks are allowed hours, of which a stopped process gets no more than any other call allows.
+TEST_P(Guilty, StoppedRankEndsCallsThatMayTakeHours) {
+  const int guilty = GetParam(), port = FreePort();
+  const auto outcomes = ForkRanks(
+      kWorld,
+      [=](int rank) -> std::string {
+        auto comm = Connect(port, rank, kWorld);
+        comm->Barrier({.label = "begin"});
+        const auto start = std::chrono::steady_clock::now();
+        if (rank == guilty) raise(SIGSTOP);
+        try {
+          comm->Barrier({.deadline = std::chrono::hours(2), .label = "checkpoint commit"});
+        } catch (const CommError& e) {
+          const auto took = std::chrono::steady_clock::now() - start;
+          return std::string(took <= kDeadline * 3 / 2 + milliseconds(600) ? "in time: " : "late: ") + e.what();
+        }
+        return "nothing was wrong";
+      },
+      KillLast(guilty));
+  for (int r = 0; r < kWorld; ++r) {
+    if (r == guilty) continue;
+    EXPECT_THAT(outcomes[r].text, AllOf(HasSubstr("in time: "), HasSubstr("checkpoint commit"),
+                                        HasSubstr("rank " + std::to_string(guilty) + " is silent")))
+        << "rank " << r;
+  }
+}
+
+// A rank whose disk is slow answers, and is waited for.
+TEST(Guilty, SlowDiskIsWaitedFor) {
+  const int port = FreePort();
+  const auto outcomes = ForkRanks(kWorld, [=](int rank) -> std::string {
+    auto comm = Connect(port, rank, kWorld);
+    comm->set_default_deadline(milliseconds(400));
+    if (rank == 1) std::this_thread::sleep_for(seconds(2));  // what the test is about: five ordinary deadlines
+    comm->Barrier({.deadline = std::chrono::hours(2), .label = "checkpoint commit"});
+    return "all came";
+  });
+  for (const auto& outcome : outcomes) EXPECT_EQ(outcome.text, "all came");
+}
+
 TEST_P(Guilty, RankThatComputesForEverIsNamed) {
   const int guilty = GetParam();
   const auto outcomes = Play(

@@ -107,6 +107,16 @@ TEST_F(LaunchTest, PassesStopOnAndReportsStopped) {
   EXPECT_EQ(Termination()["class"], "None");
 }
 
+TEST_F(LaunchTest, ARankThatHasLostItsPeersEndsTheWaitOfAStop) {
+  auto launcher = Launch(2,
+                         "if [ $RANK = 0 ]; then trap 'exit 6' TERM; else trap '' TERM; fi; echo >$D/ready$RANK; "
+                         "while :; do sleep 0.02; done",
+                         {{"TRAINYARD_GRACE_SECONDS", "1000"}});
+  ASSERT_TRUE(AwaitFile("ready0") && AwaitFile("ready1"));
+  launcher->Signal(SIGTERM);
+  EXPECT_EQ(launcher->Wait(), contract::kExitCommunication) << "seconds later, not at the end of the grace";
+}
+
 TEST_F(LaunchTest, KillsAfterTheGrace) {
   auto launcher =
       Launch(2, "trap '' TERM; echo >$D/ready$RANK; while :; do sleep 0.05; done", {{"TRAINYARD_GRACE_SECONDS", "1"}});

@@ -47,6 +47,8 @@ class ExitTest : public JobTest {
     EXPECT_EQ(end["class"], failure_class);
     EXPECT_THAT(end["message"].get<std::string>(), message);
     EXPECT_THAT(end["message"].get<std::string>(), HasSubstr("trainyard-trainer: rank "));
+    EXPECT_EQ(run.StatusFile().value("phase", ""), "Failed") << "however early it was";
+    EXPECT_THAT(run.StatusFile().value("message", ""), message);
   }
 };
 
@@ -87,6 +89,19 @@ TEST_F(ExitTest, TokensOutOfRange) {
   WriteText(dir_ / "volumes/corpus/train.bin", TokenFile(tokens, 256));  // which is not true
   Expect(contract::kExitData, "Configuration",
          AllOf(HasSubstr("training data of step "), HasSubstr("train.bin: token 5000 (byte 10032) is 999")), 2, 2);
+}
+
+// The file is mapped: what another program cuts off is gone at the next touch.
+TEST_F(ExitTest, DataThatShrinksUnderTheRun) {
+  job_["training"]["steps"] = 100'000;
+  job_["training"]["evaluation"]["everySteps"] = 0;
+  Attempt run = Start(2, 1);
+  ASSERT_TRUE(run.AwaitStep(3)) << run.process->Log();
+  std::filesystem::resize_file(dir_ / "volumes/corpus/train.txt", 100);
+  EXPECT_EQ(run.process->Wait(), contract::kExitData);
+  EXPECT_EQ(run.Termination()["class"], "Configuration");
+  EXPECT_THAT(run.Termination()["message"].get<std::string>(),
+              AllOf(HasSubstr("data file "), HasSubstr("train.txt cannot be read any more")));
 }
 
 TEST_F(ExitTest, RanksWithoutDataAreNamed) {
@@ -209,7 +224,7 @@ TEST_F(ExitTest, LossThatIsNotFinite) {
   job_["training"]["optimizer"]["learningRate"] = 1000;
   job_["training"]["schedule"] = {{"type", "Constant"}, {"warmupSteps", 0}, {"minLearningRateRatio", 0.1}};
   job_["training"]["gradientClipNorm"] = 0;
-  Expect(contract::kExitNonFinite, "User", AllOf(HasSubstr("step "), HasSubstr("not finite")), 1, 2);
+  Expect(contract::kExitNonFinite, "NonFinite", AllOf(HasSubstr("step "), HasSubstr("not finite")), 1, 2);
 }
 
 TEST_F(ExitTest, CudaIsNeverReplacedInSilence) {

@@ -27,17 +27,18 @@ class ThreadRanksTest : public JobTest {
         auto& failure = failures[static_cast<size_t>(rank)];
         auto& comm = comms[static_cast<size_t>(rank)];
         try {
-          auto session = Prepare(EnvOf(rank, world), [](const char*) -> const char* { return nullptr; });
-          if (!session) {
-            failure = session.error().message;
+          Session session;
+          session.env = EnvOf(rank, world);
+          if (auto prepared = Prepare(session, [](const char*) -> const char* { return nullptr; }); !prepared) {
+            failure = prepared.error().message;
             comm->Abort();
             return;
           }
-          (*session)->world = std::move(comm);
-          BuildModel(**session);
-          if (auto done = body(**session); !done) {
+          session.world = std::move(comm);
+          BuildModel(session);
+          if (auto done = body(session); !done) {
             failure = done.error().message;
-            (*session)->world->Abort();
+            session.world->Abort();
           }
         } catch (const std::exception& exception) {
           failure = exception.what();

@@ -1,13 +1,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/resource.h>
+
 #include <cmath>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "trainer/observe/append_file.h"
 #include "trainer/observe/phase_clock.h"
 #include "trainer/observe/status_file.h"
 #include "trainer/observe/step_log.h"
@@ -15,6 +19,7 @@
 namespace trainyard::observe {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -60,6 +65,26 @@ TEST_F(ObserveTest, StepLogEndsALineThatAKillCutOff) {
   ASSERT_TRUE(log);
   ASSERT_TRUE(log->Append({.step = 2}));
   EXPECT_THAT(Lines("steps.jsonl"), ElementsAre("{\"step\":1}", "{\"st", HasSubstr("\"step\":2")));
+}
+
+// A disk that is full for a moment, by the limit of a file's size: the kernel takes a part and refuses the rest.
+TEST_F(ObserveTest, ARecordThatDoesNotFitLeavesNothingBehind) {
+  auto file = AppendFile::Open(dir_ / "steps.jsonl", "step log");
+  ASSERT_TRUE(file);
+  ASSERT_TRUE(file->Append("first\n"));
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto old = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{9, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  const Status torn = file->Append("second\n"), none = file->Append("an even longer one\n");
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  std::signal(SIGXFSZ, old);
+  ASSERT_FALSE(torn);
+  ASSERT_FALSE(none);
+  EXPECT_THAT(torn.error().message, AllOf(HasSubstr("cannot append to the step log"), HasSubstr("steps.jsonl")));
+  ASSERT_TRUE(file->Append("third\n"));
+  EXPECT_THAT(Lines("steps.jsonl"), ElementsAre("first", "third"));
 }
 
 TEST_F(ObserveTest, StepLogNamesWhatItCannotWrite) {
