@@ -7,6 +7,7 @@
 
 #include "trainer/checkpoint/manifest_file.h"
 #include "trainer/checkpoint/shard_reader.h"
+#include "trainer/checkpoint/use_lock.h"
 
 namespace trainyard::checkpoint {
 namespace {
@@ -76,6 +77,7 @@ void Copy(const Take& take, const Box& box, int64_t element, int64_t begin, std:
 }  // namespace
 
 struct Reader::Impl {
+  UseLock in_use;
   std::string path;
   FileSystem* fs = nullptr;
   Manifest manifest;
@@ -98,6 +100,9 @@ Result<Reader> Reader::Open(const std::string& path, FileSystem& fs) {
   auto impl = std::make_unique<Impl>();
   impl->path = path;
   impl->fs = &fs;
+  Result<UseLock> in_use = UseLock::ToRead(path);
+  if (!in_use) return Fail(in_use.error());
+  impl->in_use = std::move(*in_use);
   Result<Manifest> manifest = LoadManifest(path, fs, impl->bytes_read);
   if (!manifest) return Fail(manifest.error());
   impl->manifest = std::move(*manifest);

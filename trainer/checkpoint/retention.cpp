@@ -1,6 +1,9 @@
 #include "trainer/checkpoint/retention.h"
 
 #include <algorithm>
+#include <optional>
+
+#include "trainer/checkpoint/use_lock.h"
 
 namespace trainyard::checkpoint {
 namespace {
@@ -24,25 +27,50 @@ Status Remove(const std::string& root, const std::string& name, FileSystem& fs) 
 
 }  // namespace
 
-Result<std::vector<int64_t>> Prune(const std::string& root, int64_t keep_last, const std::vector<int64_t>& in_use,
-                                   Check check, FileSystem& fs) {
-  if (keep_last < 1) return Fail(ErrorCode::kInvalidArgument, "at least one checkpoint is kept");
-  Result<std::vector<CheckpointInfo>> all = List(root, check, fs);
-  if (!all) return Fail(all.error());
+std::vector<int64_t> NotKept(const std::vector<CheckpointInfo>& all, const Keep& keep) {
   int64_t valid = 0, oldest_kept = -1;
-  for (const CheckpointInfo& info : *all) {
-    if (!info.valid || valid == keep_last) continue;
+  for (const CheckpointInfo& info : all) {
+    if (!info.valid || valid == keep.last) continue;
     ++valid;
     oldest_kept = info.step;
   }
-  std::vector<int64_t> removed;
-  if (valid < keep_last) return removed;
-  for (auto info = all->rbegin(); info != all->rend() && info->step < oldest_kept; ++info) {
-    if (std::find(in_use.begin(), in_use.end(), info->step) != in_use.end()) continue;
-    if (Status s = Remove(root, StepDirectory(info->step), fs); !s) return Fail(s.error());
-    removed.push_back(info->step);
+  std::vector<int64_t> out;
+  if (valid < keep.last) return out;
+  for (auto info = all.rbegin(); info != all.rend() && info->step < oldest_kept; ++info) {
+    const bool milestone = keep.every_steps > 0 && info->step % keep.every_steps == 0;
+    const bool used = std::find(keep.in_use.begin(), keep.in_use.end(), info->step) != keep.in_use.end();
+    if (!milestone && !used) out.push_back(info->step);
   }
-  return removed;
+  return out;
+}
+
+Result<PruneInfo> Prune(const std::string& root, const Keep& keep, Check check, FileSystem& fs) {
+  if (keep.last < 1) return Fail(ErrorCode::kInvalidArgument, "at least one checkpoint is kept");
+  if (keep.every_steps < 0) return Fail(ErrorCode::kInvalidArgument, "checkpoints of every -n steps cannot be kept");
+  Result<std::vector<CheckpointInfo>> all = List(root, check, fs);
+  if (!all) return Fail(all.error());
+  PruneInfo info;
+  for (const int64_t step : NotKept(*all, keep)) {
+    const std::string name = StepDirectory(step);
+    const std::optional<UseLock> alone = UseLock::ToRemove(root + "/" + name);
+    if (!alone) {
+      info.busy.push_back(step);
+      continue;
+    }
+    Status removed = Remove(root, name, fs);
+    // The trainer of the directory may have been here first.
+    if (!removed && removed.error().code == ErrorCode::kNotFound && fs.Stat(root)) continue;
+    if (!removed) return Fail(removed.error());
+    info.removed.push_back(step);
+  }
+  return info;
+}
+
+Result<std::vector<int64_t>> Prune(const std::string& root, int64_t keep_last, const std::vector<int64_t>& in_use,
+                                   Check check, FileSystem& fs) {
+  Result<PruneInfo> info = Prune(root, Keep{keep_last, 0, in_use}, check, fs);
+  if (!info) return Fail(info.error());
+  return std::move(info->removed);
 }
 
 Result<std::vector<int64_t>> AbandonLater(const std::string& root, int64_t step, int64_t attempt, FileSystem& fs) {

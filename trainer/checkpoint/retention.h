@@ -1,5 +1,6 @@
 // Which checkpoints stay. Every removal begins with a rename out of sight, so that a half-removed checkpoint is never
-// seen as one. Thread-safety: free functions; only the owner of the directory (fence.h) calls them.
+// seen as one. Thread-safety: free functions, from any process; AbandonLater only by the owner of the directory
+// (fence.h).
 #pragma once
 
 #include <cstdint>
@@ -11,11 +12,31 @@
 
 namespace trainyard::checkpoint {
 
+// What stays. Everything newer than the oldest of the `last` newest valid checkpoints does, too.
+struct Keep {
+  int64_t last = 1;             // valid ones, at least 1
+  int64_t every_steps = 0;      // those whose step is a multiple, valid or not; 0: none
+  std::vector<int64_t> in_use;  // these steps
+};
+
+// Steps of `all` (as List returns it, newest first) that need not stay, oldest first. Without a valid one: none.
+std::vector<int64_t> NotKept(const std::vector<CheckpointInfo>& all, const Keep& keep);
+
+struct PruneInfo {
+  std::vector<int64_t> removed;  // oldest first
+  std::vector<int64_t> busy;     // would have gone, but somebody reads them (use_lock.h)
+};
+// Removes what `keep` does not keep. Call it after Commit; safe beside the trainer of the directory and beside readers.
+// Errors: kInvalidArgument when keep.last < 1 or keep.every_steps < 0; of the file system.
+Result<PruneInfo> Prune(const std::string& root, const Keep& keep, Check check = Check::kStructure,
+                        FileSystem& fs = PosixFileSystem());
+
 // Keeps the newest `keep_last` valid checkpoints and everything newer than the oldest of them, removes the rest, but
-// never a step of `in_use`. Without a valid checkpoint nothing is removed. By structure alone a flipped bit in tensor
-// data goes unseen: a later checkpoint that Reader::Read found damaged is to be set aside with AbandonLater before
-// training goes on from an older one, and the step just committed belongs in `in_use`. Returns the removed steps,
-// oldest first. Call it after Commit. Errors: kInvalidArgument when keep_last < 1; of the file system.
+// never a step of `in_use` or one that somebody reads. Without a valid checkpoint nothing is removed. By structure
+// alone a flipped bit in tensor data goes unseen: a later checkpoint that Reader::Read found damaged is to be set aside
+// with AbandonLater before training goes on from an older one, and the step just committed belongs in `in_use`. Returns
+// the removed steps, oldest first. Call it after Commit. Errors: kInvalidArgument when keep_last < 1; of the file
+// system.
 Result<std::vector<int64_t>> Prune(const std::string& root, int64_t keep_last, const std::vector<int64_t>& in_use = {},
                                    Check check = Check::kStructure, FileSystem& fs = PosixFileSystem());
 

@@ -5,6 +5,7 @@
 
 #include "trainer/checkpoint/manifest_file.h"
 #include "trainer/checkpoint/shard_reader.h"
+#include "trainer/checkpoint/use_lock.h"
 
 namespace trainyard::checkpoint {
 namespace {
@@ -114,6 +115,8 @@ std::string Problem::ToString() const {
 Result<VerifyReport> Verify(const std::string& path, Check check, FileSystem& fs) {
   std::string trimmed = path;
   while (trimmed.size() > 1 && trimmed.ends_with('/')) trimmed.pop_back();
+  Result<UseLock> in_use = UseLock::ToRead(trimmed);  // else what is removed meanwhile would look damaged
+  if (!in_use) return Fail(in_use.error());
   return Verifier(trimmed, check, fs).Run();
 }
 

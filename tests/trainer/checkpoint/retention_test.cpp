@@ -9,6 +9,7 @@
 #include "tests/trainer/checkpoint/sample.h"
 #include "trainer/checkpoint/fence.h"
 #include "trainer/checkpoint/reader.h"
+#include "trainer/checkpoint/use_lock.h"
 
 namespace trainyard::checkpoint {
 namespace {
@@ -86,6 +87,45 @@ TEST_F(Retention, LaterOnesAreSetAsideNotRemoved) {
   EXPECT_THAT(*AbandonLater(root_, 200, 4), ElementsAre(300));
   EXPECT_TRUE(fs::exists(root_ + "/abandoned-4.1/step-00000300"));
   EXPECT_THAT(*AbandonLater(root_, 200, 4), IsEmpty());
+}
+
+TEST_F(Retention, MultiplesStayEvenWhenTheyAreBad) {
+  Break(200);
+  const Result<PruneInfo> info = Prune(root_, Keep{.last = 1, .every_steps = 200});
+  ASSERT_TRUE(info) << info.error().message;
+  EXPECT_THAT(info->removed, ElementsAre(100, 300));
+  EXPECT_THAT(Steps(), ElementsAre(200, 400));
+}
+
+TEST_F(Retention, OneThatSomebodyReadsStaysUntilHeIsDone) {
+  {
+    const Result<Reader> reader = Reader::Open(root_ + "/step-00000200");
+    const Result<Reader> another = Reader::Open(root_ + "/step-00000200");
+    ASSERT_TRUE(reader && another) << "readers do not exclude each other";
+    const Result<PruneInfo> info = Prune(root_, Keep{.last = 1});
+    ASSERT_TRUE(info) << info.error().message;
+    EXPECT_THAT(info->removed, ElementsAre(100, 300));
+    EXPECT_THAT(info->busy, ElementsAre(200));
+    EXPECT_EQ(LoadSample(root_ + "/step-00000200", 200, 2), "");
+  }
+  EXPECT_THAT(Prune(root_, Keep{.last = 1})->removed, ElementsAre(200));
+}
+
+TEST_F(Retention, OneThatIsBeingRemovedIsNotThereForReaders) {
+  const std::optional<UseLock> alone = UseLock::ToRemove(root_ + "/step-00000400");
+  ASSERT_TRUE(alone);
+  const Result<Reader> reader = Reader::Open(root_ + "/step-00000400");
+  ASSERT_FALSE(reader);
+  EXPECT_EQ(reader.error().code, ErrorCode::kNotFound);
+  EXPECT_THAT(reader.error().message, testing::HasSubstr("is being removed"));
+  EXPECT_THAT(Steps(), ElementsAre(100, 200, 300));
+  EXPECT_EQ(NewestValid(root_)->step, 300);
+}
+
+TEST_F(Retention, ImpossibleRulesAreRefused) {
+  EXPECT_EQ(Prune(root_, Keep{.last = 0}).error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(Prune(root_, Keep{.last = 1, .every_steps = -1}).error().code, ErrorCode::kInvalidArgument);
+  EXPECT_THAT(Steps(), ElementsAre(100, 200, 300, 400));
 }
 
 }  // namespace

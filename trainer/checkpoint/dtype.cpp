@@ -1,0 +1,113 @@
+#include "trainer/checkpoint/dtype.h"
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <string>
+
+#include "trainer/checkpoint/format.h"
+
+namespace trainyard::checkpoint {
+namespace {
+
+float FromBf16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+
+float FromF16(uint16_t bits) {
+  const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16;
+  const uint32_t exponent = (bits >> 10) & 0x1fu, fraction = bits & 0x3ffu;
+  if (exponent == 0x1f) return std::bit_cast<float>(sign | 0x7f800000u | (fraction << 13));
+  if (exponent != 0) return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (fraction << 13));
+  const float small = std::ldexp(static_cast<float>(fraction), -24);  // subnormal, or zero
+  return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(small));
+}
+
+uint16_t ToBf16(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  if (std::isnan(value)) return static_cast<uint16_t>((bits >> 16) | 0x40u);  // quiet, so that its low bits may go
+  return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+
+// A double in two steps would be rounded twice. Rounded to odd, a float with its 24 bits keeps all that the second
+// rounding, to 8 bits, has to know (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums: proved
+// algorithms using rounding to odd", 2008).
+float RoundToOdd(double value) {
+  const float nearest = static_cast<float>(value);
+  if (std::isnan(value) || static_cast<double>(nearest) == value || std::isinf(nearest)) return nearest;
+  if (std::bit_cast<uint32_t>(nearest) & 1u) return nearest;
+  return std::nextafter(nearest, static_cast<double>(nearest) < value ? INFINITY : -INFINITY);
+}
+
+template <typename T>
+T Load(const void* from, int64_t i) {
+  T value;
+  std::memcpy(&value, static_cast<const char*>(from) + i * static_cast<int64_t>(sizeof(T)), sizeof(T));
+  return value;
+}
+template <typename T>
+void Store(void* to, int64_t i, T value) {
+  std::memcpy(static_cast<char*>(to) + i * static_cast<int64_t>(sizeof(T)), &value, sizeof(T));
+}
+
+// Calls `with` with a function that loads element i in the type that holds its values exactly. False for other dtypes.
+template <typename With>
+bool WithLoader(std::string_view dtype, const void* from, const With& with) {
+  const auto plain = [&]<typename T>(T) {
+    with([from](int64_t i) { return Load<T>(from, i); });
+    return true;
+  };
+  if (dtype == "F32") return plain(float());
+  if (dtype == "F64") return plain(double());
+  if (dtype == "I64") return plain(int64_t());
+  if (dtype == "I32") return plain(int32_t());
+  if (dtype == "I16") return plain(int16_t());
+  if (dtype == "I8") return plain(int8_t());
+  if (dtype == "U32") return plain(uint32_t());
+  if (dtype == "U16") return plain(uint16_t());
+  if (dtype == "U8" || dtype == "BOOL") return plain(uint8_t());
+  if (dtype == "BF16") return with([from](int64_t i) { return FromBf16(Load<uint16_t>(from, i)); }), true;
+  if (dtype == "F16") return with([from](int64_t i) { return FromF16(Load<uint16_t>(from, i)); }), true;
+  return false;
+}
+
+}  // namespace
+
+bool IsFloat(std::string_view dtype) { return dtype == "F64" || dtype == "F32" || dtype == "F16" || dtype == "BF16"; }
+
+bool HasValues(std::string_view dtype) { return DtypeBytes(dtype) && !dtype.starts_with("F8_"); }
+
+void ToDouble(std::string_view dtype, const void* from, int64_t n, double* to) {
+  WithLoader(dtype, from, [&](const auto& load) {
+    for (int64_t i = 0; i < n; ++i) to[i] = static_cast<double>(load(i));
+  });
+}
+
+Status ConvertFloats(std::string_view from_dtype, const void* from, int64_t n, std::string_view to_dtype, void* to) {
+  const auto fail = [&] {
+    return Fail(ErrorCode::kInvalidArgument,
+                "no conversion from " + std::string(from_dtype) + " to " + std::string(to_dtype));
+  };
+  if (!IsFloat(from_dtype)) return fail();
+  if (from_dtype == to_dtype) {
+    std::memcpy(to, from, static_cast<size_t>(n * *DtypeBytes(from_dtype)));
+    return {};
+  }
+  const auto convert = [&](const auto& store) {
+    WithLoader(from_dtype, from, [&](const auto& load) {
+      for (int64_t i = 0; i < n; ++i) store(i, load(i));
+    });
+  };
+  if (to_dtype == "F64") {
+    convert([to](int64_t i, auto value) { Store(to, i, static_cast<double>(value)); });
+  } else if (to_dtype == "F32") {
+    convert([to](int64_t i, auto value) { Store(to, i, static_cast<float>(value)); });
+  } else if (to_dtype == "BF16" && from_dtype == "F64") {
+    convert([to](int64_t i, auto value) { Store(to, i, ToBf16(RoundToOdd(static_cast<double>(value)))); });
+  } else if (to_dtype == "BF16") {
+    convert([to](int64_t i, auto value) { Store(to, i, ToBf16(static_cast<float>(value))); });
+  } else {
+    return fail();
+  }
+  return {};
+}
+
+}  // namespace trainyard::checkpoint

@@ -1,0 +1,32 @@
+// Whether somebody reads a checkpoint. A reader holds a shared advisory lock (flock) on its directory; what removes a
+// checkpoint must have it alone. A lock goes with its object, or with the process in whatever way that ends. File
+// systems without such locks grant them all: there only the rule that the newest valid checkpoint stays protects a
+// reader. Thread-safety: an object belongs to one thread.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "operator/base/error.h"
+
+namespace trainyard::checkpoint {
+
+class UseLock {
+ public:
+  // For reading. What is not a directory is granted as well: who opens it says better what is wrong.
+  // Error: kNotFound while it is being removed.
+  static Result<UseLock> ToRead(const std::string& checkpoint);
+  // For removing. Nothing while somebody reads it.
+  static std::optional<UseLock> ToRemove(const std::string& checkpoint);
+
+  UseLock() = default;
+  ~UseLock();
+  UseLock(UseLock&& other) noexcept : fd_(other.fd_) { other.fd_ = -1; }
+  UseLock& operator=(UseLock&& other) noexcept;
+  UseLock(const UseLock&) = delete;
+
+ private:
+  int fd_ = -1;
+};
+
+}  // namespace trainyard::checkpoint
