@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -157,6 +158,17 @@ class Posix : public FileSystem {
     out.bytes = status.st_size;
     out.modified_ms = int64_t{status.st_mtim.tv_sec} * 1000 + status.st_mtim.tv_nsec / 1'000'000;
     return out;
+  }
+
+  Result<int64_t> FreeBytes(const std::string& path) override {
+    struct statvfs status{};
+    if (::statvfs(path.c_str(), &status) != 0) return FailErrno("statvfs", path);
+    return static_cast<int64_t>(status.f_bavail) * static_cast<int64_t>(status.f_frsize);
+  }
+
+  void DropCache(int fd) override {
+    // What a file system without it has in memory is read from there.
+    ::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
   }
 };
 

@@ -46,6 +46,11 @@ class FileSystem {
   virtual Result<std::vector<std::string>> ListDirectory(const std::string& path) = 0;
   // Of the entry itself: a symbolic link is reported, not followed.
   virtual Result<FileStat> Stat(const std::string& path) = 0;
+  // Bytes that this user can still write to the file system that holds `path`.
+  virtual Result<int64_t> FreeBytes(const std::string& path) = 0;
+  // Asks the system to forget what it holds of the file in memory, so that the next read is of the disk; a hint. What
+  // has not been synced stays.
+  virtual void DropCache(int fd) = 0;
 };
 
 // The operating system's files.

@@ -111,7 +111,9 @@ Status WrittenShard::Finish(FileSystem& fs) {
 }
 
 Result<WrittenShard> WriteShardFile(const std::string& directory, std::string_view group, int rank,
-                                    const std::vector<const TensorSlice*>& slices, FileSystem& fs) {
+                                    const std::vector<const TensorSlice*>& slices,
+                                    const std::function<Result<const void*>(const TensorSlice&)>& fetch,
+                                    FileSystem& fs) {
   ShardFile out;
   out.path = ShardPath(group, rank);
   out.rank = rank;
@@ -139,7 +141,10 @@ Result<WrittenShard> WriteShardFile(const std::string& directory, std::string_vi
   for (size_t i = 0; i < slices.size(); ++i) {
     const int64_t bytes = out.chunks[i].end - out.chunks[i].begin;
     ChunkHashes& chunk = hashes.chunks.emplace_back(ChunkHashes{bytes, BlockBytes(bytes), {}});
-    if (Status s = AppendChunk(appender, static_cast<const char*>(slices[i]->data), chunk); !s) return Fail(s.error());
+    Result<const void*> data = slices[i]->data;
+    if (fetch) data = fetch(*slices[i]);
+    if (!data) return Fail(data.error());
+    if (Status s = AppendChunk(appender, static_cast<const char*>(*data), chunk); !s) return Fail(s.error());
   }
   if (Status s = appender.Flush(); !s) return Fail(s.error());
 

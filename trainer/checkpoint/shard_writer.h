@@ -1,6 +1,7 @@
 // Writes one shard file and its file of block hashes. Thread-safety: free function.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,8 +22,10 @@ struct WrittenShard {
 };
 
 // Writes `slices` (all with elements, of one group) to `directory`/ShardPath(group, rank). Existing files of those
-// names are replaced.
+// names are replaced. `fetch`: as in SaveRequest.
 Result<WrittenShard> WriteShardFile(const std::string& directory, std::string_view group, int rank,
-                                    const std::vector<const TensorSlice*>& slices, FileSystem& fs);
+                                    const std::vector<const TensorSlice*>& slices,
+                                    const std::function<Result<const void*>(const TensorSlice&)>& fetch,
+                                    FileSystem& fs);
 
 }  // namespace trainyard::checkpoint

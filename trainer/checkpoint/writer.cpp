@@ -55,14 +55,15 @@ Status WriteGroup(const SaveRequest& request, std::string_view group, const std:
       return Fail(ErrorCode::kInvalidArgument, "tensor \"" + slice.name + "\" is given twice");
     }
     if (*ElementCount(slice.shape) > 0) {
-      if (slice.data == nullptr) return Fail(ErrorCode::kInvalidArgument, "tensor \"" + slice.name + "\" has no data");
+      if (!request.fetch && slice.data == nullptr)
+        return Fail(ErrorCode::kInvalidArgument, "tensor \"" + slice.name + "\" has no data");
       full.push_back(&slice);
       index.push_back(static_cast<int64_t>(&slice - slices.data()) + first);
     }
     part.tensors.push_back({slice.name, std::string(group), slice.dtype, slice.global_shape});
   }
   if (full.empty()) return {};
-  Result<WrittenShard> shard = WriteShardFile(directory, group, request.rank, full, fs);
+  Result<WrittenShard> shard = WriteShardFile(directory, group, request.rank, full, request.fetch, fs);
   if (!shard) return Fail(shard.error());
   for (Chunk& chunk : shard->file.chunks) chunk.tensor = index[static_cast<size_t>(chunk.tensor)];
   written.push_back(std::move(*shard));
@@ -224,6 +225,10 @@ Result<CommitInfo> Commit(const SaveRequest& request, const std::string& train_s
   Result<CommitInfo> info = Committer(request, fs).Run(train_state, std::move(*manifest));
   if (!info) return Fail(Explain(request, info.error(), fs));
   return info;
+}
+
+Status Discard(const SaveRequest& request, FileSystem& fs) {
+  return RemoveTree(fs, StagingDirectory(request.root, request.fence) + "/" + StepDirectory(request.step));
 }
 
 }  // namespace trainyard::checkpoint

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,10 @@ struct SaveRequest {
   int world = 1;
   std::vector<TensorSlice> model;  // this rank's boxes; together the ranks' boxes tile every tensor
   std::vector<TensorSlice> optim;
+  // Unless empty, asked for the bytes of each box with elements right before they are written, first those of `model`
+  // in their order, then those of `optim`; TensorSlice::data is not looked at. What it returns is read until the next
+  // call. Its error ends the writing.
+  std::function<Result<const void*>(const TensorSlice&)> fetch;
   TimePoint time{};  // when the save began; used by Commit, shown by `checkpoints list`
 };
 
@@ -50,5 +55,9 @@ Result<RankReport> WriteShards(const SaveRequest& request, FileSystem& fs = Posi
 // on its way; of the file system. After an error nothing has been committed.
 Result<CommitInfo> Commit(const SaveRequest& request, const std::string& train_state,
                           const std::vector<std::string>& reports, FileSystem& fs = PosixFileSystem());
+
+// Removes what WriteShards of all ranks has staged of a save that is not to be committed. Rank 0, when no rank writes
+// any more. Nothing there is fine, also when a newer owner has renamed it away. Errors: of the file system.
+Status Discard(const SaveRequest& request, FileSystem& fs = PosixFileSystem());
 
 }  // namespace trainyard::checkpoint

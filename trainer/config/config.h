@@ -189,6 +189,7 @@ struct RankEnv {
   std::string run_dir;
   std::string termination_log;
   int64_t collective_timeout_seconds = 300;
+  int64_t checkpoint_memory_bytes = -1;  // for the copy that a save is written from; below 0: as much as it takes
 
   // "<uid>/<attempt>/<round>": the prefix of rendezvous keys.
   std::string RendezvousPrefix() const;

@@ -78,6 +78,7 @@ Result<RankEnv> ReadEnv(const GetEnv& get) {
   env.termination_log = r.Text(contract::kEnvTerminationLog, contract::kDefaultTerminationLog);
   env.collective_timeout_seconds =
       r.Int(contract::kEnvCollectiveTimeout, 1, 86400, contract::kDefaultCollectiveTimeoutSeconds);
+  env.checkpoint_memory_bytes = r.Int(contract::kEnvCheckpointMemory, 0, std::numeric_limits<int64_t>::max(), -1);
   if (r.problems().empty() && env.rank >= env.world) {
     r.Add(contract::kEnvRank,
           std::to_string(env.rank) + " is not below " + contract::kEnvWorldSize + " " + std::to_string(env.world));

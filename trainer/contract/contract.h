@@ -48,6 +48,9 @@ inline constexpr int kDefaultGraceSeconds = 25;
 // Seconds after which a collective that has not completed fails and names the rank that it waits for.
 inline constexpr const char* kEnvCollectiveTimeout = "TRAINYARD_COLLECTIVE_TIMEOUT_SECONDS";
 inline constexpr int kDefaultCollectiveTimeoutSeconds = 300;
+// Bytes of host memory that each rank may take for the copy of its state from which a save is written; unset: as much
+// as that has. What does not fit is written while training waits.
+inline constexpr const char* kEnvCheckpointMemory = "TRAINYARD_CHECKPOINT_MEMORY_BYTES";
 // This pod's own IP, to which Gloo binds.
 inline constexpr const char* kEnvPodIp = "POD_IP";
 
@@ -92,7 +95,8 @@ enum ExitCode : int {
 //  "validationPerplexity":x,"tokensPerSecond":x,"mfu":x,"stepSeconds":x,"dataSeconds":x,"computeSeconds":x,
 //  "communicationSeconds":x,"optimizerSeconds":x,"checkpointSeconds":x,"rankMemory":{"most":n,"mostRank":n,"least":n},
 //  "slowestRank":{"rank":n,"excess":x},"lossSpike":{"step":n,"loss":x,"median":x},"resumedFromStep":n,"skippedSteps":n,"worldSize":n,"parameterHash":"hex",
-//  "checkpoint":{"step":n,"bytes":n,"seconds":x,"time":"RFC3339"},"message":s}
+//  "checkpoint":{"step":n,"bytes":n,"seconds":x,"time":"RFC3339","stallSeconds":x,"writeSeconds":x,"freeBytes":n,"directoryBytes":n,
+//  "failures":n,"failure":s},"message":s}
 namespace phase {
 inline constexpr std::string_view kStarting = "Starting";    // rendezvous, reading configuration
 inline constexpr std::string_view kRestoring = "Restoring";  // reading a checkpoint

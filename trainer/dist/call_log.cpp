@@ -91,6 +91,11 @@ std::string CallLog::GroupId(int group) const {
   return groups_.at(static_cast<size_t>(group)).id;
 }
 
+void CallLog::SetBackground(int group) {
+  std::lock_guard lock(mutex_);
+  groups_.at(static_cast<size_t>(group)).background = true;
+}
+
 uint64_t CallLog::Begin(CallRecord call) {
   std::lock_guard lock(mutex_);
   call.id = ++calls_;
@@ -123,7 +128,9 @@ void CallLog::End(uint64_t id) {
 std::optional<CallRecord> CallLog::Current(int group) const {
   std::lock_guard lock(mutex_);
   for (const auto& [id, call] : under_way_) {
-    if (group < 0 || (call.group == group && call.sequence >= 0)) return call;
+    const bool wanted =
+        group < 0 ? !groups_[static_cast<size_t>(call.group)].background : call.group == group && call.sequence >= 0;
+    if (wanted) return call;
   }
   return std::nullopt;
 }

@@ -52,13 +52,15 @@ class CallLog {
   int FindGroup(const std::string& id) const;
   std::string GroupName(int group) const;
   std::string GroupId(int group) const;
+  // Calls of `group` are made beside those that the rank's work consists of: Current(-1) passes over them.
+  void SetBackground(int group);
 
   // Fills in id and start, and returns the id.
   uint64_t Begin(CallRecord call);
   void WaitsFor(uint64_t id, int world_rank);
   void End(uint64_t id);
 
-  // The oldest collective under way in `group`, or the oldest call in all groups with -1.
+  // The oldest collective under way in `group`, or the oldest call in all groups but those in the background with -1.
   std::optional<CallRecord> Current(int group = -1) const;
   std::optional<CallRecord> Find(uint64_t id) const;
   // The last call that ended in `group`, and when it did.
@@ -73,6 +75,7 @@ class CallLog {
     std::string name, id;
     CallRecord last;
     std::chrono::steady_clock::time_point ended;
+    bool background = false;
   };
   mutable std::mutex mutex_;  // guards everything below
   std::vector<Group> groups_;

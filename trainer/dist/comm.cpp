@@ -85,6 +85,10 @@ void Comm::WatchedBy(std::shared_ptr<Monitor> monitor, int group) {
   group_ = group;
 }
 
+void Comm::SetBackground() {
+  if (monitor_) monitor_->log().SetBackground(group_);
+}
+
 CallContext Comm::Prepare(Call call, CallOptions options, const at::Tensor& payload, int64_t what) {
   const int64_t bytes = payload.defined() ? static_cast<int64_t>(payload.nbytes()) : 0;
   const auto type = static_cast<int64_t>(payload.defined() ? payload.scalar_type() : at::kByte);

@@ -132,6 +132,10 @@ class Comm {
   // Tells `observer` of every wait from now on; groups made by Split after this tell it too. Null: nobody.
   void set_observer(std::shared_ptr<CommObserver> observer) { observer_ = std::move(observer); }
 
+  // The calls of this group are made beside training, by a thread of their own: whoever asks why this rank does not
+  // come to a call of another group is not told of them. Right after Split.
+  void SetBackground();
+
   // Where the group's tensors live.
   virtual at::Device memory() const { return at::kCPU; }
 

@@ -286,6 +286,7 @@ void Engine::Step(double lr, double grad_scale, int64_t step) {
   const optim::Options& options = s.options.optimizer;
   const optim::Options no_decay = optim::WithoutDecay(options);
   for (size_t u = 0; u < s.units.size(); ++u) {
+    if (s.before_update) s.before_update(static_cast<int>(u));
     auto& params = s.units[u]->params();
     for (size_t i = 0; i < params.size(); ++i) {
       Parameter& p = params[i];

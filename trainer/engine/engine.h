@@ -29,6 +29,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -71,6 +72,7 @@ struct EngineOptions {
 // contiguous, in the master type (a frozen parameter: in the compute type), possibly of zero rows.
 struct ShardView {
   std::string name;
+  int unit = 0;  // Step() updates units in this order
   std::vector<int64_t> global_shape;
   RowRange rows;
   at::Tensor master;
@@ -117,6 +119,11 @@ class Engine final : public ParameterHost {
   // The optimizer's update of the rows that this rank owns, with gradient grad_scale * grad; step counts from 1. No
   // weight decay where the model says so. On the CPU the result does not depend on who owns which rows.
   void Step(double lr, double grad_scale, int64_t step);
+
+  // Called by Step() before it updates anything of a unit, units in ascending order, from then on: whoever still reads
+  // the state of the step before has to be done with that unit when it returns. Nothing else changes what Shards() has
+  // but loading.
+  void BeforeUpdate(std::function<void(int unit)> hook);
 
   // Replicas divide the rows that they all hold by the shard rule, so that nothing is written twice.
   std::vector<ShardView> Shards();

@@ -32,6 +32,7 @@ struct Engine::Impl {
   Units units;
   std::optional<GradientSums> exact;
   const std::unique_ptr<Reducer> reducer;
+  std::function<void(int)> before_update;
   bool settled = true;  // with exact sums: the gradients of this step are there
 
   std::vector<int> forward;   // units entered in this pass

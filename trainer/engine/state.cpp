@@ -44,15 +44,22 @@ void GatherSaved(const Layout& layout, const std::vector<at::Tensor>& tensors, c
 std::vector<ShardView> Engine::Shards() {
   const Impl& s = *impl_;
   std::vector<ShardView> views;
-  for (const auto& unit : s.units) {
-    for (const Parameter& p : unit->params()) {
-      ShardView view{p.spec.name, p.spec.shape, s.layout.SavedRows(p.spec.rows()), Saved(s.layout, p, p.master), {}};
+  for (size_t u = 0; u < s.units.size(); ++u) {
+    for (const Parameter& p : s.units[u]->params()) {
+      ShardView view{.name = p.spec.name,
+                     .unit = static_cast<int>(u),
+                     .global_shape = p.spec.shape,
+                     .rows = s.layout.SavedRows(p.spec.rows()),
+                     .master = Saved(s.layout, p, p.master),
+                     .state = {}};
       for (const at::Tensor& state : p.state) view.state.push_back(Saved(s.layout, p, state));
       views.push_back(std::move(view));
     }
   }
   return views;
 }
+
+void Engine::BeforeUpdate(std::function<void(int unit)> hook) { impl_->before_update = std::move(hook); }
 
 void Engine::OnLoaded() {
   Impl& s = *impl_;

@@ -161,8 +161,8 @@ Outcome<void> Restore(Session& s) {
     auto& status = s.report->status();
     status.resumed_from_step = progress.step;
     status.step = progress.step;
-    status.checkpoint =
-        observe::CheckpointStatus{choice.step, choice.bytes, 0, FormatTime(TimePoint(Milliseconds(choice.created_ms)))};
+    status.checkpoint = observe::CheckpointStatus{
+        .step = choice.step, .bytes = choice.bytes, .time = FormatTime(TimePoint(Milliseconds(choice.created_ms)))};
     status.loss = progress.loss;
     status.initial_validation_loss = progress.initial_validation_loss;
     status.validation_loss = progress.validation_loss;

@@ -86,6 +86,15 @@ observe::MemoryStatus Memory(const Session& s) {
           .peak_total = s.device->TotalStats().peak_bytes};
 }
 
+// After each step: goes on with the save under way, and begins one that is due. Training waits for the last one only.
+Outcome<void> SaveWhenDue(Session& s, const StepResult& result, bool last) {
+  if (last) return Save(s);
+  if (!s.saver) return {};
+  if (auto moved = s.saver->Move(result.saving); !moved) return moved;
+  if (Due(s.progress.step, s.job.checkpoint->every_steps)) s.saver->Begin();
+  return {};
+}
+
 // Steps until the last one or an agreed stop. Returns kExitSucceeded or kExitStopped.
 Outcome<contract::ExitCode> Train(Session& s) {
   const int64_t steps = s.job.training.steps;
@@ -118,10 +127,8 @@ Outcome<contract::ExitCode> Train(Session& s) {
       s.watch->Switch(Activity::kEvaluation);
       if (auto validated = Validate(s); !validated) return Fails(validated.error());
     }
-    if (last || stop || (s.job.checkpoint && Due(step, s.job.checkpoint->every_steps))) {
-      s.watch->Switch(Activity::kCheckpoint);
-      if (auto saved = Save(s); !saved) return Fails(saved.error());
-    }
+    s.watch->Switch(Activity::kCheckpoint);
+    if (auto saved = SaveWhenDue(s, *result, last || stop); !saved) return Fails(saved.error());
     s.watch->Switch(Activity::kOther);
     profile.After(step);
   }
@@ -134,6 +141,7 @@ Outcome<contract::ExitCode> RunSession(Session& s) {
   BuildModel(s);
   CompareKernels(s);
   if (auto restored = Restore(s); !restored) return Fails(restored.error());
+  if (s.job.checkpoint) s.saver = std::make_unique<Saver>(s);
   auto ended = Train(s);
   if (!ended) return ended;
   s.report->status().parameter_hash = s.engine->ParameterHash();

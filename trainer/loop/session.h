@@ -20,6 +20,7 @@
 #include "trainer/loop/failure.h"
 #include "trainer/loop/report.h"
 #include "trainer/loop/sample_log.h"
+#include "trainer/loop/save.h"
 #include "trainer/loop/step_watch.h"
 #include "trainer/model/family.h"
 
@@ -57,6 +58,7 @@ struct Session {
   std::unique_ptr<TracedHost> traced;  // only with job.training.profile
   std::unique_ptr<model::Model> model;
   Progress progress;
+  std::unique_ptr<Saver> saver;  // only with job.checkpoint; Save and the loop make it
 
   // The group for tensors of the device.
   dist::Comm& tensors() const { return gpus ? *gpus : *world; }

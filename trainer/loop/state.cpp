@@ -11,18 +11,6 @@ namespace {
 
 constexpr int kStateVersion = 1;
 
-// Frozen parameters are kept in the type that computes.
-std::string DtypeOf(const at::Tensor& tensor) {
-  switch (tensor.scalar_type()) {
-    case at::kDouble:
-      return "F64";
-    case at::kBFloat16:
-      return "BF16";
-    default:
-      return "F32";
-  }
-}
-
 std::optional<double> OptionalNumber(const nlohmann::json& json, const char* key) {
   const auto it = json.find(key);
   if (it == json.end() || !it->is_number()) return std::nullopt;
@@ -47,24 +35,18 @@ nlohmann::json ModelIdentity(const Session& s) {
 
 StateSlices SlicesOf(engine::Engine& engine) {
   StateSlices slices;
-  const std::vector<const char*> states = optim::StateNames(engine.options().optimizer);
-  for (const engine::ShardView& shard : engine.Shards()) {
-    if (shard.rows.size() == 0) continue;
-    std::vector<int64_t> offset(shard.global_shape.size(), 0);
-    offset[0] = shard.rows.lo;
-    std::vector<int64_t> shape = shard.global_shape;
-    shape[0] = shard.rows.size();
-    const auto add = [&](std::vector<checkpoint::TensorSlice>& group, const std::string& name, const at::Tensor& live) {
-      const at::Tensor host = live.to(at::kCPU).contiguous();
-      group.push_back({name, DtypeOf(host), shard.global_shape, offset, shape, host.data_ptr()});
+  const LiveState state = LiveStateOf(engine);
+  const auto add = [&](const std::vector<LiveTensor>& from, std::vector<checkpoint::TensorSlice>& to) {
+    for (const LiveTensor& tensor : from) {
+      const at::Tensor host = tensor.live.to(at::kCPU).contiguous();
+      to.push_back(tensor.slice);
+      to.back().data = host.data_ptr();
       slices.host.push_back(host);
-      slices.device.push_back(live);
-    };
-    add(slices.model, shard.name, shard.master);
-    for (size_t i = 0; i < shard.state.size(); ++i) {
-      add(slices.optim, "state." + shard.name + "." + states[i], shard.state[i]);
+      slices.device.push_back(tensor.live);
     }
-  }
+  };
+  add(state.model, slices.model);
+  add(state.optim, slices.optim);
   return slices;
 }
 

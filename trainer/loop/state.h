@@ -9,11 +9,12 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "trainer/checkpoint/format.h"
+#include "trainer/loop/live_state.h"
 #include "trainer/loop/session.h"
 
 namespace trainyard::loop {
 
-// This rank's boxes of the model (fp32 master weights) and of the optimizer, without those that have no rows.
+// The live state with memory to write from and to read into.
 struct StateSlices {
   std::vector<checkpoint::TensorSlice> model, optim;
   // Memory that the slices point into: the live state where it is in host memory, else host copies.

@@ -21,11 +21,11 @@ using observe::Activity;
 
 // What the ranks agree on after backward, in one sum: the loss of each micro-batch in a place of its own, so that the
 // total is added in the same order at every world size, then for each rank whether its own loss is no number, then
-// tokens and stop bit.
+// tokens, and how many ranks were asked to stop and are at work for a save.
 class Agreement {
  public:
   Agreement(int64_t micro_batches, int world)
-      : losses_(static_cast<size_t>(micro_batches)), values_(losses_ + static_cast<size_t>(world) + 2, 0.0) {}
+      : losses_(static_cast<size_t>(micro_batches)), values_(losses_ + static_cast<size_t>(world) + kLast, 0.0) {}
   void Clear() { std::fill(values_.begin(), values_.end(), 0.0); }
   // Books the sum over a micro-batch that `rank` computed. One that is no number is left out: it would hide who made
   // it.
@@ -36,21 +36,23 @@ class Agreement {
       values_[losses_ + static_cast<size_t>(rank)] = 1;
     }
   }
-  double& tokens() { return values_[values_.size() - 2]; }
-  double& stop() { return values_.back(); }
+  double& tokens() { return values_[values_.size() - 3]; }
+  double& stop() { return values_[values_.size() - 2]; }
+  double& saving() { return values_.back(); }
   void Reduce(dist::Comm& comm, const std::string& label) { SumInOrder(comm, values_, label); }
   // Over all micro-batches; may overflow.
   double LossSum() const { return std::accumulate(values_.begin(), values_.begin() + losses_, 0.0); }
   // "rank 1, 3", or "" when all losses are numbers.
   std::string NonFiniteRanks() const {
     std::string ranks;
-    for (size_t i = losses_; i + 2 < values_.size(); ++i) {
+    for (size_t i = losses_; i + kLast < values_.size(); ++i) {
       if (values_[i] > 0) ranks += (ranks.empty() ? "rank " : ", ") + std::to_string(i - losses_);
     }
     return ranks;
   }
 
  private:
+  static constexpr size_t kLast = 3;  // tokens and what follows them
   const size_t losses_;
   std::vector<double> values_;
 };
@@ -158,11 +160,13 @@ Outcome<StepResult> TrainStep(Session& s, int64_t step) {
     TORCH_CHECK(s.engine->FinishBackward(), "a step that is run again must fit");
   }
   agreement.stop() = StopRequested() ? 1 : 0;
+  agreement.saving() = s.saver && s.saver->Working() ? 1 : 0;
   agreement.Reduce(*s.world, label + " loss");
 
   StepResult result;
   result.tokens = static_cast<int64_t>(agreement.tokens());
   result.stop = agreement.stop() > 0;
+  result.saving = agreement.saving() > 0;
   if (result.tokens == 0) {
     return Fails(contract::kExitData, "training data of " + label + ": every target follows data.documentSeparator");
   }

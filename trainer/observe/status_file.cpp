@@ -9,6 +9,27 @@
 
 namespace trainyard::observe {
 
+namespace {
+
+nlohmann::ordered_json CheckpointJson(const CheckpointStatus& status) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  if (!status.time.empty()) {
+    json["step"] = status.step;
+    json["bytes"] = status.bytes;
+    json["seconds"] = Round9(status.seconds);
+    json["time"] = status.time;
+  }
+  if (status.stall_seconds) json["stallSeconds"] = Round9(*status.stall_seconds);
+  if (status.write_seconds) json["writeSeconds"] = Round9(*status.write_seconds);
+  if (status.free_bytes) json["freeBytes"] = *status.free_bytes;
+  if (status.directory_bytes) json["directoryBytes"] = *status.directory_bytes;
+  if (status.failures > 0) json["failures"] = status.failures;
+  if (!status.failure.empty()) json["failure"] = status.failure;
+  return json;
+}
+
+}  // namespace
+
 std::string ToJson(const TrainerStatus& status) {
   nlohmann::ordered_json json;
   const auto number = [&json](const char* name, const std::optional<double>& value) {
@@ -38,10 +59,7 @@ std::string ToJson(const TrainerStatus& status) {
   json["worldSize"] = status.world_size;
   if (!status.parameter_hash.empty()) json["parameterHash"] = status.parameter_hash;
   if (status.checkpoint) {
-    json["checkpoint"] = {{"step", status.checkpoint->step},
-                          {"bytes", status.checkpoint->bytes},
-                          {"seconds", Round9(status.checkpoint->seconds)},
-                          {"time", status.checkpoint->time}};
+    json["checkpoint"] = CheckpointJson(*status.checkpoint);
   }
   if (status.memory) {
     json["memory"] = {{"params", status.memory->params},       {"gradients", status.memory->gradients},

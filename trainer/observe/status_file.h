@@ -12,11 +12,18 @@
 
 namespace trainyard::observe {
 
+// The last checkpoint, and how saving goes on.
 struct CheckpointStatus {
   int64_t step = 0;
   int64_t bytes = 0;
-  double seconds = 0;
-  std::string time;  // RFC 3339
+  double seconds = 0;                   // from the step to the commit
+  std::string time;                     // RFC 3339; empty: there is no checkpoint yet, and the three above are unknown
+  std::optional<double> stall_seconds;  // training stood still for it: most of the ranks
+  std::optional<double> write_seconds;  // from the copy to the commit
+  std::optional<int64_t> free_bytes;    // of the file system that has the directory
+  std::optional<int64_t> directory_bytes;  // of all checkpoints in it
+  int64_t failures = 0;                    // saves that failed since the last good one
+  std::string failure;                     // of the last of them: step, rank, reason
 };
 
 // Bytes of tensors on this rank, the highest values so far. Full weights, accumulated gradients, master weights and

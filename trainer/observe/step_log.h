@@ -33,7 +33,7 @@ struct StepRecord {
   double compute_seconds = 0;        // forward and backward without waits, and what communication hides behind them
   double communication_seconds = 0;  // exposed: waiting for peers, wherever in the step
   double optimizer_seconds = 0;      // gradient norm and update
-  double checkpoint_seconds = 0;     // time that training stood still after the previous step; 0 when nothing was saved
+  double checkpoint_seconds = 0;     // standing still for a save, after the previous step and in this one's update
   int64_t cursor = 0;                // sequences consumed after this step
   std::optional<RankColumns> ranks;  // once every few steps
   int64_t skipped_steps = 0;         // so far, this one included: their loss or gradient norm was not finite

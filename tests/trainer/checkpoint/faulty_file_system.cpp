@@ -161,4 +161,9 @@ Result<FileStat> FaultyFileSystem::Stat(const std::string& path) {
   return Real().Stat(path);
 }
 
+Result<int64_t> FaultyFileSystem::FreeBytes(const std::string& path) {
+  if (Status s = Enter(Need::kNoSpace, path); !s) return Fail(s.error());
+  return Real().FreeBytes(path);
+}
+
 }  // namespace trainyard::checkpoint

@@ -49,6 +49,8 @@ class FaultyFileSystem : public FileSystem {
   Status RemoveDirectory(const std::string& path) override;
   Result<std::vector<std::string>> ListDirectory(const std::string& path) override;
   Result<FileStat> Stat(const std::string& path) override;
+  Result<int64_t> FreeBytes(const std::string& path) override;
+  void DropCache(int) override {}
 
  private:
   enum class Need { kSpace, kNoSpace };

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/trainer/checkpoint/faulty_file_system.h"
+#include "tests/trainer/checkpoint/forwarding_file_system.h"
 #include "tests/trainer/checkpoint/sample.h"
 #include "trainer/checkpoint/reader.h"
 #include "trainer/checkpoint/writer.h"
@@ -70,34 +71,15 @@ TEST_F(FenceTest, ALateCommitFailsThoughEveryShardIsWritten) {
 
 // Lets another attempt take over at the k-th call of a commit: each call before the rename fails, or the commit was
 // first.
-class Interrupting : public FileSystem {
+class Interrupting : public ForwardingFileSystem {
  public:
   Interrupting(int64_t k, std::function<void()> action) : k_(k), action_(std::move(action)) {}
   bool done() const { return calls_ >= k_; }
-  Result<int> OpenRead(const std::string& p) override { return Tick().OpenRead(p); }
-  Result<int> OpenCreate(const std::string& p) override { return Tick().OpenCreate(p); }
-  Status WriteAt(int fd, const void* d, int64_t n, int64_t o, const std::string& p) override {
-    return Tick().WriteAt(fd, d, n, o, p);
+  void Before() override {
+    if (++calls_ == k_) action_();
   }
-  void StartWriteback(int, int64_t, int64_t) override {}
-  Result<int64_t> ReadAt(int fd, void* d, int64_t n, int64_t o, const std::string& p) override {
-    return Tick().ReadAt(fd, d, n, o, p);
-  }
-  Status Sync(int, const std::string&) override { return Tick(), Status(); }
-  Status Close(int fd, const std::string& p) override { return Tick().Close(fd, p); }
-  Status SyncDirectory(const std::string& p) override { return Tick().SyncDirectory(p); }
-  Status MakeDirectory(const std::string& p) override { return Tick().MakeDirectory(p); }
-  Status Rename(const std::string& a, const std::string& b) override { return Tick().Rename(a, b); }
-  Status RemoveFile(const std::string& p) override { return Tick().RemoveFile(p); }
-  Status RemoveDirectory(const std::string& p) override { return Tick().RemoveDirectory(p); }
-  Result<std::vector<std::string>> ListDirectory(const std::string& p) override { return Tick().ListDirectory(p); }
-  Result<FileStat> Stat(const std::string& p) override { return Tick().Stat(p); }
 
  private:
-  FileSystem& Tick() {
-    if (++calls_ == k_) action_();
-    return PosixFileSystem();
-  }
   const int64_t k_;
   std::function<void()> action_;
   int64_t calls_ = 0;

@@ -152,9 +152,10 @@ TEST_F(ReshardTest, StateIsNeitherGatheredForASaveNorReadTwice_Bug16_19_31) {
         }
       }
       state = 12 * s.engine->parameter_count();
+      s.saver = std::make_unique<Saver>(s);
       const int64_t before = s.world->payload_bytes();
       auto saved = Save(s);
-      sent += s.world->payload_bytes() - before;
+      sent += s.world->payload_bytes() - before + s.saver->payload_bytes();
       return saved;
     });
     ASSERT_EQ(failure, "");
