@@ -78,7 +78,7 @@ Result<ProgressReport> ProgressFromJson(const json& status, const std::string& j
                                         .activations_peak = bytes("activationsPeak"),
                                         .peak_total = bytes("peakTotal")};
   }
-  if (const json& checkpoint = reader.Object(status, "checkpoint"); !checkpoint.empty()) {
+  if (const json& checkpoint = reader.Object(status, "checkpoint"); checkpoint.contains("step")) {
     report.checkpoint = api::CheckpointStatus{
         reader.Integer(checkpoint, "step").value_or(0), reader.Integer(checkpoint, "bytes").value_or(0),
         Number(checkpoint, "seconds", reader).value_or(0), reader.String(checkpoint, "time")};

@@ -8,6 +8,10 @@
 namespace trainyard::checkpoint {
 namespace {
 
+bool Has(const std::vector<int64_t>& steps, int64_t step) {
+  return std::find(steps.begin(), steps.end(), step) != steps.end();
+}
+
 // Takes a checkpoint out of sight by one rename, then removes it. What stays after a crash in between is named
 // "pruned-" and removed by the next TakeOver.
 Status Remove(const std::string& root, const std::string& name, FileSystem& fs) {
@@ -30,7 +34,7 @@ Status Remove(const std::string& root, const std::string& name, FileSystem& fs) 
 std::vector<int64_t> NotKept(const std::vector<CheckpointInfo>& all, const Keep& keep) {
   int64_t valid = 0, oldest_kept = -1;
   for (const CheckpointInfo& info : all) {
-    if (!info.valid || valid == keep.last) continue;
+    if (!info.valid || Has(keep.bad, info.step) || valid == keep.last) continue;
     ++valid;
     oldest_kept = info.step;
   }
@@ -38,8 +42,7 @@ std::vector<int64_t> NotKept(const std::vector<CheckpointInfo>& all, const Keep&
   if (valid < keep.last) return out;
   for (auto info = all.rbegin(); info != all.rend() && info->step < oldest_kept; ++info) {
     const bool milestone = keep.every_steps > 0 && info->step % keep.every_steps == 0;
-    const bool used = std::find(keep.in_use.begin(), keep.in_use.end(), info->step) != keep.in_use.end();
-    if (!milestone && !used) out.push_back(info->step);
+    if (!milestone && !Has(keep.in_use, info->step)) out.push_back(info->step);
   }
   return out;
 }
@@ -68,7 +71,7 @@ Result<PruneInfo> Prune(const std::string& root, const Keep& keep, Check check, 
 
 Result<std::vector<int64_t>> Prune(const std::string& root, int64_t keep_last, const std::vector<int64_t>& in_use,
                                    Check check, FileSystem& fs) {
-  Result<PruneInfo> info = Prune(root, Keep{keep_last, 0, in_use}, check, fs);
+  Result<PruneInfo> info = Prune(root, Keep{keep_last, 0, in_use, {}}, check, fs);
   if (!info) return Fail(info.error());
   return std::move(info->removed);
 }

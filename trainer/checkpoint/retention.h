@@ -17,6 +17,7 @@ struct Keep {
   int64_t last = 1;             // valid ones, at least 1
   int64_t every_steps = 0;      // those whose step is a multiple, valid or not; 0: none
   std::vector<int64_t> in_use;  // these steps
+  std::vector<int64_t> bad;     // known to be damaged, whatever a look at their structure says
 };
 
 // Steps of `all` (as List returns it, newest first) that need not stay, oldest first. Without a valid one: none.

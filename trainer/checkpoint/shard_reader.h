@@ -36,6 +36,8 @@ class ShardReader {
   using Visit = std::function<Status(int64_t chunk, int64_t begin, std::string_view bytes, const Status& check)>;
   // Reads the ranges, in file order and without overlap, in few large reads, and visits each piece once.
   Status Read(const std::vector<BlockRange>& ranges, const Visit& visit);
+  // The next reads are of the disk.
+  void DropCache() { fs_->DropCache(open_.fd()); }
   // That the header is what was written.
   Status CheckHeader();
 

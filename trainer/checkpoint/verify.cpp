@@ -17,7 +17,8 @@ std::string Relative(const std::string& message, const std::string& file) {
 
 class Verifier {
  public:
-  Verifier(const std::string& path, Check check, FileSystem& fs) : path_(path), check_(check), fs_(fs) {}
+  Verifier(const std::string& path, Check check, FileSystem& fs, const std::atomic<bool>* stop)
+      : path_(path), check_(check), fs_(fs), stop_(stop) {}
 
   Result<VerifyReport> Run() {
     Result<Manifest> manifest = LoadManifest(path_, fs_, report_.bytes_read);
@@ -68,11 +69,13 @@ class Verifier {
     Result<ShardReader> reader = ShardReader::Open(path_, file, fs_, report_.bytes_read);
     if (!reader) return note(first, Fail(reader.error()));
     if (check_ == Check::kStructure) return {};
+    reader->DropCache();
     if (Status s = note(first, reader->CheckHeader()); !s) return s;
     std::vector<BlockRange> all;
     for (size_t c = 0; c < file.chunks.size(); ++c) all.push_back(reader->All(static_cast<int64_t>(c)));
     int64_t bad_chunk = -1;  // one line per tensor is enough
     return reader->Read(all, [&](int64_t chunk, int64_t, std::string_view, const Status& check) -> Status {
+      if (stop_ != nullptr && *stop_) return Fail(ErrorCode::kUnavailable, "stopped before its end");
       if (check || chunk == bad_chunk) return {};
       bad_chunk = chunk;
       return note(tensor_of(chunk), check);
@@ -101,6 +104,7 @@ class Verifier {
   const std::string path_;
   const Check check_;
   FileSystem& fs_;
+  const std::atomic<bool>* const stop_;
   VerifyReport report_;
 };
 
@@ -112,12 +116,12 @@ std::string Problem::ToString() const {
   return text + message;
 }
 
-Result<VerifyReport> Verify(const std::string& path, Check check, FileSystem& fs) {
+Result<VerifyReport> Verify(const std::string& path, Check check, FileSystem& fs, const std::atomic<bool>* stop) {
   std::string trimmed = path;
   while (trimmed.size() > 1 && trimmed.ends_with('/')) trimmed.pop_back();
   Result<UseLock> in_use = UseLock::ToRead(trimmed);  // else what is removed meanwhile would look damaged
   if (!in_use) return Fail(in_use.error());
-  return Verifier(trimmed, check, fs).Run();
+  return Verifier(trimmed, check, fs, stop).Run();
 }
 
 }  // namespace trainyard::checkpoint

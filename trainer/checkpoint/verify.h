@@ -1,6 +1,7 @@
 // Checking a checkpoint without loading it. Thread-safety: free functions from any thread.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -33,8 +34,9 @@ struct VerifyReport {
 
 // Looks at all files of one checkpoint directory and reports every problem that it finds: manifest, coverage (boxes
 // tile the global shapes exactly), presence and size of files, files that do not belong, hash files and, with
-// kEverything, every hash of every byte. Errors: kNotFound when the directory does not exist; kPermissionDenied.
+// kEverything, every hash of every byte, of the disk and not of what the system has in memory. Errors: kNotFound when
+// the directory does not exist; kPermissionDenied; kUnavailable soon after `*stop` has become true.
 Result<VerifyReport> Verify(const std::string& path, Check check = Check::kEverything,
-                            FileSystem& fs = PosixFileSystem());
+                            FileSystem& fs = PosixFileSystem(), const std::atomic<bool>* stop = nullptr);
 
 }  // namespace trainyard::checkpoint

@@ -139,12 +139,26 @@ struct Parallelism {
 
 enum class Resume { kLatest, kNever, kStep };
 
+// Where a job without a checkpoint of its own starts.
+struct ResumeFrom {
+  VolumePath directory;       // checkpoints of any job; only read
+  int64_t step = 0;           // 0: the newest valid one
+  bool weights_only = false;  // the optimizer, the data and the step start afresh
+};
+
+// Without any of the first three: only at the end and when stopped.
 struct Checkpoint {
   VolumePath directory;
-  int64_t every_steps = 0;  // 0: only at the end and when stopped
-  int64_t keep_last = 0;    // 0: all
+  int64_t every_steps = 0;
+  double every_seconds = 0;
+  double mean_seconds_between_failures = 0;  // as often as loses the least time: contract/cadence.h
+  int64_t keep_last = 0;                     // 0: all
+  int64_t keep_every_steps = 0;              // multiples of it stay as well; 0: none
+  bool verify_after_save = false;
+  double verify_every_hours = 0;  // all that are there; 0: never
   Resume resume = Resume::kLatest;
   int64_t resume_step = 0;  // with kStep
+  std::optional<ResumeFrom> resume_from;
 };
 
 struct Observe {

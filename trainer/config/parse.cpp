@@ -5,6 +5,7 @@
 #include <limits>
 #include <sstream>
 
+#include "trainer/config/checkpoint_json.h"
 #include "trainer/config/config.h"
 #include "trainer/config/json_reader.h"
 #include "trainer/contract/contract.h"
@@ -16,7 +17,6 @@ using nlohmann::json;
 
 // Larger than any model, and small enough that products of two of them do not overflow.
 constexpr int64_t kLargeSize = int64_t{1} << 30;
-constexpr int64_t kManySteps = int64_t{1} << 40;
 
 std::string JoinProblems(const Problems& problems) {
   std::string text;
@@ -24,25 +24,6 @@ std::string JoinProblems(const Problems& problems) {
     text += (text.empty() ? "" : "; ") + problem;
   }
   return text;
-}
-
-// A volume is one directory name, a path stays inside it.
-VolumePath ReadVolumePath(JsonReader& r) {
-  VolumePath at{r.String("volume"), r.String("path", true)};
-  if (at.volume.find('/') != std::string::npos || at.volume == "." || at.volume == "..") {
-    r.Add("volume", "\"" + at.volume + "\" is not the name of a volume");
-  }
-  std::istringstream parts(at.path);
-  for (std::string part; std::getline(parts, part, '/');) {
-    if (part == "..") {
-      r.Add("path", "\"" + at.path + "\" leaves the volume; remove \"..\"");
-      break;
-    }
-  }
-  if (at.path.starts_with('/')) {
-    r.Add("path", "\"" + at.path + "\" is absolute; give it relative to the volume");
-  }
-  return at;
 }
 
 // Calls `more` with the reader of each file, for keys besides volume and path.
@@ -224,21 +205,6 @@ Parallelism ReadParallelism(JsonReader r) {
   return p;
 }
 
-std::optional<Checkpoint> ReadCheckpoint(JsonReader r) {
-  if (!r.present()) {
-    return std::nullopt;
-  }
-  Checkpoint c;
-  c.directory = ReadVolumePath(r);
-  c.every_steps = r.Int("everySteps", 0, kManySteps);
-  c.keep_last = r.Int("keepLast", 0, kManySteps);
-  c.resume =
-      r.Enum<Resume>("resume", {{"Latest", Resume::kLatest}, {"Never", Resume::kNever}, {"Step", Resume::kStep}});
-  c.resume_step = r.Int("resumeStep", 0, kManySteps, 0);
-  r.Finish();
-  return c;
-}
-
 // What single fields cannot tell.
 void CheckCombinations(const Job& job, Problems& problems) {
   const auto require = [&](bool holds, const std::string& problem) {
@@ -290,8 +256,7 @@ void CheckCombinations(const Job& job, Problems& problems) {
           "data.validation: is empty although training.evaluation.everySteps is " + n(t.evaluation_every_steps) +
               "; name a file or set everySteps to 0");
   if (job.checkpoint.has_value()) {
-    require(job.checkpoint->resume != Resume::kStep || job.checkpoint->resume_step > 0,
-            "checkpoint.resumeStep: 0 with resume Step; give the step to resume from");
+    CheckCheckpoint(*job.checkpoint, problems);
   }
 }
 

@@ -1,5 +1,7 @@
 #include "trainer/loop/optimizer.h"
 
+#include <nlohmann/json.hpp>
+
 #include "trainer/optim/schedule.h"
 
 namespace trainyard::loop {
@@ -50,6 +52,28 @@ double PlannedRate(const config::Training& training, int64_t step) {
                               .decay_steps = s.decay_steps,
                               .shape = ShapeOf(s.decay_shape)},
                              step);
+}
+
+nlohmann::ordered_json RateState(const config::Training& t) {
+  constexpr const char* kTypes[] = {"Cosine", "Linear", "Constant", "WarmupStableDecay"};
+  constexpr const char* kShapes[] = {"Linear", "Cosine", "Sqrt"};
+  return {{"optimizer.learningRate", t.optimizer.learning_rate},
+          {"schedule.type", kTypes[static_cast<int>(t.schedule.type)]},
+          {"schedule.warmupSteps", t.schedule.warmup_steps},
+          {"schedule.minLearningRateRatio", t.schedule.min_learning_rate_ratio},
+          {"schedule.decaySteps", t.schedule.decay_steps},
+          {"schedule.decayShape", kShapes[static_cast<int>(t.schedule.decay_shape)]},
+          {"steps", t.steps}};
+}
+
+std::vector<std::string> RateChanges(const nlohmann::json& state, const config::Training& training) {
+  std::vector<std::string> changes;
+  const nlohmann::json now = RateState(training), before = state.value("rate", nlohmann::json::object());
+  for (const auto& [key, value] : now.items()) {
+    if (!before.is_object() || !before.contains(key) || before[key] == value) continue;
+    changes.push_back("training." + key + " is " + value.dump() + " instead of " + before[key].dump());
+  }
+  return changes;
 }
 
 std::string StateKind(const config::Optimizer& o) {

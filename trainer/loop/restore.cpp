@@ -1,7 +1,10 @@
 #include "trainer/loop/restore.h"
 
+#include <algorithm>
+#include <chrono>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -13,6 +16,7 @@
 #include "trainer/checkpoint/retention.h"
 #include "trainer/loop/determinism.h"
 #include "trainer/loop/exchange.h"
+#include "trainer/loop/optimizer.h"
 #include "trainer/loop/state.h"
 #include "trainer/observe/log.h"
 
@@ -24,6 +28,7 @@ constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 // The checkpoint to start from; empty path: from the beginning.
 struct Choice {
   int64_t step = 0;
+  bool foreign = false;  // of resumeFrom
   std::string path;
   int64_t bytes = 0;       // on rank 0
   int64_t created_ms = 0;  // on rank 0
@@ -53,18 +58,53 @@ Outcome<void> SetAside(const Session& s, int64_t step) {
   return {};
 }
 
-// On rank 0. `below`: checkpoints of this step and later were found to be damaged.
-Outcome<Choice> Choose(const Session& s, int64_t below) {
+// On rank 0: the checkpoint of `root` with step `from`, of which those of `below` and later were found to be damaged.
+Outcome<checkpoint::CheckpointInfo> ChooseStep(const std::string& root, int64_t from, int64_t below) {
+  auto found = checkpoint::NewestValid(root, from + 1);
+  if (found && found->step == from && below > from) return std::move(*found);
+  const std::string problem = below <= from            ? "its data is damaged"
+                              : !found                 ? found.error().message
+                              : found->skipped.empty() ? "it is not there"
+                                                       : found->skipped.front();
+  return Fails(contract::kExitCheckpoint, "the checkpoint to resume from, step " + std::to_string(from) + " of " +
+                                              root + ", cannot be read: " + problem);
+}
+
+// On rank 0: where a job without a checkpoint of its own starts. What it was told to start from must be there.
+Outcome<Choice> ChooseForeign(const Session& s, int64_t below) {
+  const auto& from = s.job.checkpoint->resume_from;
+  if (!from) return Choice{};
+  const std::string root = from->directory.Resolve(s.env.volume_root);
+  checkpoint::CheckpointInfo found;
+  if (from->step > 0) {
+    auto chosen = ChooseStep(root, from->step, below);
+    if (!chosen) return Fails(chosen.error());
+    found = std::move(*chosen);
+  } else {
+    auto newest = checkpoint::NewestValid(root, below);
+    if (!newest) {
+      return Fails(contract::kExitCheckpoint, "checkpoint.resumeFrom: " + newest.error().message +
+                                                  "; training does not start from nothing in its place");
+    }
+    found = std::move(*newest);
+  }
+  for (const std::string& line : found.skipped) observe::Warn("skipped a damaged checkpoint: " + line);
+  return Choice{found.step, true, found.path, found.bytes, found.created_ms};
+}
+
+// On rank 0. `below`: checkpoints of this step and later were found to be damaged; `foreign`: those of resumeFrom.
+Outcome<Choice> Choose(const Session& s, int64_t below, bool foreign) {
   const config::Checkpoint& checkpoint = *s.job.checkpoint;
   const std::string root = s.CheckpointRoot();
+  if (foreign) return ChooseForeign(s, below);
   const auto newest = checkpoint::NewestValid(root, below);
   if (newest) {
     for (const std::string& line : newest->skipped) observe::Warn("skipped a damaged checkpoint: " + line);
   }
   const bool follow = checkpoint.resume == config::Resume::kLatest || (newest && IsOwnHistory(s, *newest));
   if (follow) {
-    if (newest) return Choice{newest->step, newest->path, newest->bytes, newest->created_ms};
-    if (newest.error().code == ErrorCode::kNotFound && below == kNoLimit) return Choice{};
+    if (newest) return Choice{newest->step, false, newest->path, newest->bytes, newest->created_ms};
+    if (newest.error().code == ErrorCode::kNotFound && below == kNoLimit) return ChooseForeign(s, below);
     return Fails(ReadFailure(newest.error(), "no checkpoint can be read"));
   }
   // All of our own are damaged: starting over in silence would hide it.
@@ -72,19 +112,12 @@ Outcome<Choice> Choose(const Session& s, int64_t below) {
   const int64_t from = checkpoint.resume == config::Resume::kStep ? checkpoint.resume_step : -1;
   Choice choice;
   if (from >= 0) {
-    const auto found = checkpoint::NewestValid(root, from + 1);
-    if (!found || found->step != from || below <= from) {
-      const std::string problem = below <= from            ? "its data is damaged"
-                                  : !found                 ? found.error().message
-                                  : found->skipped.empty() ? "it is not there"
-                                                           : found->skipped.front();
-      return Fails(contract::kExitCheckpoint,
-                   "the checkpoint to resume from, step " + std::to_string(from) + ", cannot be read: " + problem);
-    }
-    choice = {found->step, found->path, found->bytes, found->created_ms};
+    auto found = ChooseStep(root, from, below);
+    if (!found) return Fails(found.error());
+    choice = {found->step, false, found->path, found->bytes, found->created_ms};
   }
   if (auto aside = SetAside(s, from); !aside) return Fails(aside.error());
-  return choice;
+  return from >= 0 ? Outcome<Choice>(choice) : ChooseForeign(s, below);
 }
 
 // Said aloud: a start from zero where a checkpoint was expected must be seen.
@@ -94,33 +127,83 @@ Outcome<void> FromTheBeginning(Session& s) {
   return {};
 }
 
+// The learning rate is the job's, not the checkpoint's: where the two differ, who reads the log shall know.
+void SayRateChanges(const Session& s, const nlohmann::json& state) {
+  if (s.env.rank != 0) return;
+  for (const std::string& change : RateChanges(state, s.job.training)) observe::Info("since the checkpoint " + change);
+}
+
 // What became of reading on one rank.
-enum class Read { kFine = 0, kDamaged = 1 };
+struct Read {
+  bool damaged = false;
+  int64_t bytes = 0;  // read from files
+};
+
+// What train_state.json says, for a checkpoint of which everything is taken or the weights alone.
+Outcome<Progress> TakeState(Session& s, const Choice& choice, const nlohmann::json& state, bool weights_only) {
+  if (weights_only) {
+    if (auto same = CheckModel(s, state); !same) return Fails(same.error());
+    return Progress{};
+  }
+  auto parsed = ParseTrainState(s, state);
+  if (!parsed) {
+    std::string message = parsed.error().message;
+    if (choice.foreign) message += "; or take the weights alone with checkpoint.resumeFrom.weightsOnly";
+    return Fails(parsed.error().exit_code, message);
+  }
+  if (auto same = TakeDeterminism(s, state); !same) return Fails(same.error());
+  SayRateChanges(s, state);
+  if (choice.foreign) parsed->saved_step.reset();  // it is not in this job's directory
+  return parsed;
+}
 
 Outcome<Read> ReadShards(Session& s, const Choice& choice, Progress& progress) {
   const std::string doing = "checkpoint of step " + std::to_string(choice.step);
+  const bool weights_only = choice.foreign && s.job.checkpoint->resume_from->weights_only;
   auto reader = checkpoint::Reader::Open(choice.path);
   if (!reader && reader.error().code != ErrorCode::kDataLoss) return Fails(ReadFailure(reader.error(), doing));
   Status read = Status();
   if (reader) {
-    auto parsed = ParseTrainState(s, reader->train_state());
-    if (!parsed) return Fails(Failure{parsed.error().exit_code, doing + ": " + parsed.error().message});
-    progress = std::move(*parsed);
-    if (auto same = TakeDeterminism(s, reader->train_state()); !same) {
-      return Fails(Failure{same.error().exit_code, doing + ": " + same.error().message});
-    }
+    auto taken = TakeState(s, choice, reader->train_state(), weights_only);
+    if (!taken) return Fails(Failure{taken.error().exit_code, doing + ": " + taken.error().message});
+    progress = std::move(*taken);
     StateSlices slices = SlicesOf(*s.engine);
     std::vector<checkpoint::TensorSlice> wanted = std::move(slices.model);
-    wanted.insert(wanted.end(), slices.optim.begin(), slices.optim.end());
+    if (!weights_only) wanted.insert(wanted.end(), slices.optim.begin(), slices.optim.end());
     read = reader->Read(wanted);
     if (read) StoreSlices(slices);
   } else {
     read = Fail(reader.error());
   }
-  if (read) return Read::kFine;
+  const int64_t bytes = reader ? reader->bytes_read() : 0;
+  if (read) return Read{false, bytes};
   if (read.error().code != ErrorCode::kDataLoss) return Fails(ReadFailure(read.error(), doing));
   observe::Warn(c10::str("rank ", s.env.rank, ": skipped a damaged checkpoint: ", read.error().message));
-  return Read::kDamaged;
+  return Read{true, bytes};
+}
+
+// What all ranks have come to: the session goes on from there.
+void GoOn(Session& s, const Choice& choice, const Progress& progress, double seconds,
+          const std::vector<double>& bytes) {
+  s.engine->OnLoaded();
+  s.progress = progress;
+  auto& status = s.report->status();
+  status.resumed_from_step = progress.step;
+  status.step = progress.step;
+  status.restored =
+      observe::RestoredStatus{seconds, static_cast<int64_t>(std::accumulate(bytes.begin(), bytes.end(), 0.0)),
+                              static_cast<int64_t>(*std::max_element(bytes.begin(), bytes.end()))};
+  if (!choice.foreign) {
+    status.checkpoint = observe::CheckpointStatus{
+        .step = choice.step, .bytes = choice.bytes, .time = FormatTime(TimePoint(Milliseconds(choice.created_ms)))};
+  }
+  status.loss = progress.loss;
+  status.initial_validation_loss = progress.initial_validation_loss;
+  status.validation_loss = progress.validation_loss;
+  const bool weights_only = choice.foreign && s.job.checkpoint->resume_from->weights_only;
+  observe::Info(weights_only ? c10::str("took the weights of step ", choice.step, " of ", choice.path,
+                                        "; optimizer, learning rate, data and step start afresh")
+                             : c10::str("resumed from step ", progress.step, ": ", choice.path));
 }
 
 }  // namespace
@@ -131,42 +214,40 @@ Outcome<void> Restore(Session& s) {
   if (s.env.rank == 0) {
     if (auto taken = TakeOver(s); !taken) return taken;
   }
+  const auto begin = std::chrono::steady_clock::now();
+  bool foreign = false;
   for (int64_t below = kNoLimit;;) {
     Choice choice;
     if (s.env.rank == 0) {
-      auto chosen = Choose(s, below);
+      auto chosen = Choose(s, below, foreign);
       if (!chosen) return Fails(chosen.error());
       choice = std::move(*chosen);
     }
-    const std::string text = s.env.rank == 0 ? std::to_string(choice.step) + " " + choice.path : "";
+    const std::string text =
+        s.env.rank == 0 ? std::to_string(choice.step) + (choice.foreign ? " f" : " o") + choice.path : "";
     const std::string agreed = BroadcastText(*s.world, text, "choice of checkpoint", kStorageDeadline);
     choice.step = std::stoll(agreed);
-    choice.path = agreed.substr(agreed.find(' ') + 1);
+    choice.foreign = foreign = agreed[agreed.find(' ') + 1] == 'f';
+    choice.path = agreed.substr(agreed.find(' ') + 2);
     if (choice.path.empty()) return FromTheBeginning(s);
 
     Progress progress;
     const auto read = ReadShards(s, choice, progress);
     if (!read) return Fails(read.error());
-    std::vector<double> damaged = {static_cast<double>(*read)};
-    SumInOrder(*s.world, damaged, "checkpoint read", kStorageDeadline);
-    if (damaged[0] > 0) {
+    // In places of their own: who read how much, and whether anyone met damage.
+    std::vector<double> told(static_cast<size_t>(s.env.world) + 1, 0.0);
+    told[static_cast<size_t>(s.env.rank)] = static_cast<double>(read->bytes);
+    told.back() = read->damaged ? 1 : 0;
+    SumInOrder(*s.world, told, "checkpoint read", kStorageDeadline);
+    if (told.back() > 0) {
       below = choice.step;
       continue;
     }
-    if (s.env.rank == 0 && below != kNoLimit) {
+    if (s.env.rank == 0 && below != kNoLimit && !choice.foreign) {
       if (auto aside = SetAside(s, choice.step); !aside) return aside;
     }
-    s.engine->OnLoaded();
-    s.progress = progress;
-    auto& status = s.report->status();
-    status.resumed_from_step = progress.step;
-    status.step = progress.step;
-    status.checkpoint = observe::CheckpointStatus{
-        .step = choice.step, .bytes = choice.bytes, .time = FormatTime(TimePoint(Milliseconds(choice.created_ms)))};
-    status.loss = progress.loss;
-    status.initial_validation_loss = progress.initial_validation_loss;
-    status.validation_loss = progress.validation_loss;
-    observe::Info(c10::str("resumed from step ", progress.step, ": ", choice.path));
+    told.pop_back();
+    GoOn(s, choice, progress, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(), told);
     return {};
   }
 }

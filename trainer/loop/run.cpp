@@ -91,7 +91,7 @@ Outcome<void> SaveWhenDue(Session& s, const StepResult& result, bool last) {
   if (last) return Save(s);
   if (!s.saver) return {};
   if (auto moved = s.saver->Move(result.saving); !moved) return moved;
-  if (Due(s.progress.step, s.job.checkpoint->every_steps)) s.saver->Begin();
+  if (result.save_due || Due(s.progress.step, s.job.checkpoint->every_steps)) s.saver->Begin();
   return {};
 }
 
@@ -117,6 +117,7 @@ Outcome<contract::ExitCode> Train(Session& s) {
     observe::StepRecord record = Record(s, *result, std::chrono::duration<double>(Now() - begin).count());
     const bool last = step == steps;
     figures.Add(record);
+    if (s.saver) s.saver->Stepped(record.step_seconds);
     if (last || result->stop || (step - begun) % kShareEvery == 0) {
       record.ranks = figures.Share(*s.world, s.device->TotalStats().peak_bytes);
     }

@@ -40,7 +40,12 @@ Saver::Saver(Session& session, checkpoint::FileSystem& fs)
     : session_(session),
       fs_(fs),
       group_(session.world->Split(0, session.env.rank, {.deadline = kStorageDeadline, .label = "checkpoint group"})),
-      snapshot_(*session.device, session.env.checkpoint_memory_bytes) {
+      snapshot_(*session.device, session.env.checkpoint_memory_bytes),
+      cadence_(*session.job.checkpoint, Now()) {
+  const config::Checkpoint& job = *session.job.checkpoint;
+  if (session.env.rank == 0 && (job.verify_after_save || job.verify_every_hours > 0)) {
+    verifier_ = std::make_unique<Verifier>(session.CheckpointRoot(), job.verify_every_hours, fs);
+  }
   group_->set_observer(nullptr);  // its waits are not training's
   group_->SetBackground();
   session.engine->BeforeUpdate([this](int unit) {
@@ -63,6 +68,7 @@ void Saver::Start(bool in_place) {
   Session& s = session_;
   save_ = std::make_unique<Save>();
   save_->begin = save_->copied = Now();
+  cadence_.Began(save_->begin);
   snapshot_.Begin(*s.engine, in_place);
   checkpoint::SaveRequest& request = save_->request;
   request.root = s.CheckpointRoot();
@@ -97,6 +103,13 @@ void Saver::Begin() {
 bool Saver::Working() const {
   std::lock_guard lock(mutex_);
   return working_;
+}
+
+bool Saver::Due() const { return session_.env.rank == 0 && cadence_.Due(Now()); }
+
+void Saver::Stepped(double seconds) {
+  cadence_.Stepped(seconds, save_ != nullptr);
+  if (session_.env.rank == 0) ReportProgress();
 }
 
 Outcome<void> Saver::Move(bool working) {
@@ -212,9 +225,11 @@ void Saver::Prune() {
   const config::Checkpoint& wanted = *session_.job.checkpoint;
   const std::string& root = save_->request.root;
   if (wanted.keep_last > 0) {
-    const auto pruned = checkpoint::Prune(
-        root, checkpoint::Keep{.last = wanted.keep_last, .every_steps = 0, .in_use = {save_->request.step}},
-        checkpoint::Check::kStructure, fs_);
+    const checkpoint::Keep keep{.last = wanted.keep_last,
+                                .every_steps = wanted.keep_every_steps,
+                                .in_use = {save_->request.step},
+                                .bad = verifier_ ? verifier_->Bad() : std::vector<int64_t>()};
+    const auto pruned = checkpoint::Prune(root, keep, checkpoint::Check::kStructure, fs_);
     if (!pruned) observe::Warn("old checkpoints stay: " + pruned.error().message);
   }
   const auto all = checkpoint::List(root, checkpoint::Check::kStructure, fs_);
@@ -251,7 +266,27 @@ void Saver::ReportSaved(const Save& save) {
   observe::Info(c10::str("checkpoint of step ", info.step, " written: ", info.bytes, " bytes in ", status.seconds,
                          " s, for which training stood still ", save.stall_seconds, " s"));
   session_.report->status().checkpoint = std::move(status);
+  cadence_.Saved(Seconds(save.begin, save.copied) + save.write_seconds, save.stall_seconds);
+  if (verifier_ && session_.job.checkpoint->verify_after_save) verifier_->Look(info.step);
+  ReportProgress();
   session_.report->Flush();
+}
+
+// What can change with every step; it goes out with the next status.
+void Saver::ReportProgress() {
+  auto& status = session_.report->status().checkpoint;
+  const auto interval = cadence_.interval_seconds();
+  const auto next = cadence_.NextStep(session_.progress.step, Now());
+  if (!status && !interval && !next) return;
+  if (!status) status.emplace();
+  status->every_seconds = interval;
+  status->cost_seconds = cadence_.cost_seconds();
+  status->next_step = next && *next < session_.job.training.steps ? next : session_.job.training.steps;
+  if (!verifier_ || status->time.empty()) return;
+  if (const auto found = verifier_->Found(status->step)) {
+    status->verified = found->good;
+    status->verify_seconds = found->seconds;
+  }
 }
 
 void Saver::ReportFailed(const Save& save) {

@@ -24,8 +24,10 @@
 #include "trainer/checkpoint/file_system.h"
 #include "trainer/checkpoint/writer.h"
 #include "trainer/dist/comm.h"
+#include "trainer/loop/cadence.h"
 #include "trainer/loop/failure.h"
 #include "trainer/loop/snapshot.h"
+#include "trainer/loop/verifier.h"
 
 namespace trainyard::loop {
 
@@ -42,8 +44,12 @@ class Saver {
   // Begins to save the state after this step. While another save is under way it waits for that one and is then of the
   // step that has been reached. A step that is saved already is not saved again.
   void Begin();
-  // Whether this rank is at work for a save: for the vote of the step.
+  // Whether this rank is at work for a save, and whether one is due by time, which rank 0 alone knows: for the vote of
+  // the step.
   bool Working() const;
+  bool Due() const;
+  // A step has taken so long.
+  void Stepped(double seconds);
   // After the vote: `working` is true when any rank was at work. Failures besides those of the storage end training:
   // kExitFenced. Throws CommError.
   Outcome<void> Move(bool working);
@@ -81,12 +87,15 @@ class Saver {
   Outcome<void> Collect();
   void ReportSaved(const Save& save);
   void ReportFailed(const Save& save);
+  void ReportProgress();
 
   Session& session_;
   checkpoint::FileSystem& fs_;
   std::unique_ptr<dist::Comm> group_;
   Snapshot snapshot_;
-  bool waiting_ = false;  // another save is due
+  Cadence cadence_;
+  std::unique_ptr<Verifier> verifier_;  // on rank 0 of a job that asks for it
+  bool waiting_ = false;                // another save is due
   int64_t failures_ = 0;
   std::unique_ptr<Save> save_;  // under way
   std::thread thread_;          // of save_

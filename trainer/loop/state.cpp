@@ -71,6 +71,7 @@ std::string TrainStateJson(const Session& s) {
                                  {"worldSize", s.env.world},
                                  {"threads", s.threads},
                                  {"optimizer", StateKind(s.job.training.optimizer)},
+                                 {"rate", RateState(s.job.training)},
                                  {"model", ModelIdentity(s)}};
   if (s.job.training.determinism != config::Determinism::kNone) json["determinism"] = DeterminismState(s);
   if (s.progress.loss) json["loss"] = *s.progress.loss;
@@ -79,12 +80,23 @@ std::string TrainStateJson(const Session& s) {
   return json.dump(2);
 }
 
+Outcome<void> CheckModel(const Session& s, const nlohmann::json& state) {
+  const nlohmann::json wanted = ModelIdentity(s), model = state.value("model", nlohmann::json());
+  for (const auto& [key, value] : wanted.items()) {
+    if (model.is_object() && model.value(key, nlohmann::json()) == value) continue;
+    return Fails(contract::kExitCheckpoint,
+                 "it is of another model: " + key + " is " +
+                     (model.is_object() && model.contains(key) ? model[key].dump() : "unknown") + " there and " +
+                     value.dump() + " in the job; set it back or use another checkpoint path");
+  }
+  return {};
+}
+
 Outcome<Progress> ParseTrainState(const Session& s, const nlohmann::json& state) {
   Progress progress;
   uint64_t seed = 0;
   int64_t length = 0;
   std::string fingerprint;
-  nlohmann::json model;
   std::string optimizer;
   try {
     const int version = state.at("version").get<int>();
@@ -99,19 +111,12 @@ Outcome<Progress> ParseTrainState(const Session& s, const nlohmann::json& state)
     seed = state.at("seed").get<uint64_t>();
     length = state.at("sequenceLength").get<int64_t>();
     fingerprint = state.at("dataFingerprint").get<std::string>();
-    model = state.at("model");
+    static_cast<void>(state.at("model"));
     optimizer = state.value("optimizer", "AdamW");  // states of before there was another do not say it
   } catch (const nlohmann::json::exception& bad) {
     return Fails(contract::kExitCheckpoint, std::string("train_state.json is not one of ours: ") + bad.what());
   }
-  const nlohmann::json wanted = ModelIdentity(s);
-  for (const auto& [key, value] : wanted.items()) {
-    if (model.is_object() && model.value(key, nlohmann::json()) == value) continue;
-    return Fails(contract::kExitCheckpoint,
-                 "it is of another model: " + key + " is " +
-                     (model.is_object() && model.contains(key) ? model[key].dump() : "unknown") + " there and " +
-                     value.dump() + " in the job; set it back or use another checkpoint path");
-  }
+  if (auto same = CheckModel(s, state); !same) return Fails(same.error());
   if (const std::string wants = StateKind(s.job.training.optimizer); optimizer != wants) {
     return Fails(contract::kExitConfiguration,
                  "it was made with " + optimizer + ", the job trains with " + wants +

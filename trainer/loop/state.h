@@ -28,12 +28,15 @@ void StoreSlices(const StateSlices& slices);
 // {"version", "step", "consumedSequences", "consumedTokens", "skippedSteps", "seed", "sequenceLength",
 // "globalBatchSize",
 //  "dataFingerprint", "loss", "initialValidationLoss", "validationLoss", "resume", "worldSize", "threads", "optimizer",
-//  "model", "determinism"}
+//  "rate", "model", "determinism"}
 std::string TrainStateJson(const Session& session);
 // Takes over what TrainStateJson wrote. Failures: kExitCheckpoint for a state that is not ours, kExitConfiguration for
 // another seed or sequence length (the order of samples would change) or another optimizer, kExitData for other
 // training data.
 Outcome<Progress> ParseTrainState(const Session& session, const nlohmann::json& state);
+
+// That the weights fit the job's model. Failure: kExitCheckpoint.
+Outcome<void> CheckModel(const Session& session, const nlohmann::json& state);
 
 // How the job was told to resume, as one word that a later attempt can compare: "Latest", "Never", "Step 200".
 std::string ResumeDirective(const config::Checkpoint& checkpoint);

@@ -21,7 +21,7 @@ using observe::Activity;
 
 // What the ranks agree on after backward, in one sum: the loss of each micro-batch in a place of its own, so that the
 // total is added in the same order at every world size, then for each rank whether its own loss is no number, then
-// tokens, and how many ranks were asked to stop and are at work for a save.
+// tokens, and how many ranks were asked to stop, are at work for a save, and see that one is due.
 class Agreement {
  public:
   Agreement(int64_t micro_batches, int world)
@@ -36,9 +36,10 @@ class Agreement {
       values_[losses_ + static_cast<size_t>(rank)] = 1;
     }
   }
-  double& tokens() { return values_[values_.size() - 3]; }
-  double& stop() { return values_[values_.size() - 2]; }
-  double& saving() { return values_.back(); }
+  double& tokens() { return values_[values_.size() - 4]; }
+  double& stop() { return values_[values_.size() - 3]; }
+  double& saving() { return values_[values_.size() - 2]; }
+  double& save_due() { return values_.back(); }
   void Reduce(dist::Comm& comm, const std::string& label) { SumInOrder(comm, values_, label); }
   // Over all micro-batches; may overflow.
   double LossSum() const { return std::accumulate(values_.begin(), values_.begin() + losses_, 0.0); }
@@ -52,7 +53,7 @@ class Agreement {
   }
 
  private:
-  static constexpr size_t kLast = 3;  // tokens and what follows them
+  static constexpr size_t kLast = 4;  // tokens and what follows them
   const size_t losses_;
   std::vector<double> values_;
 };
@@ -161,12 +162,14 @@ Outcome<StepResult> TrainStep(Session& s, int64_t step) {
   }
   agreement.stop() = StopRequested() ? 1 : 0;
   agreement.saving() = s.saver && s.saver->Working() ? 1 : 0;
+  agreement.save_due() = s.saver && s.saver->Due() ? 1 : 0;
   agreement.Reduce(*s.world, label + " loss");
 
   StepResult result;
   result.tokens = static_cast<int64_t>(agreement.tokens());
   result.stop = agreement.stop() > 0;
   result.saving = agreement.saving() > 0;
+  result.save_due = agreement.save_due() > 0;
   if (result.tokens == 0) {
     return Fails(contract::kExitData, "training data of " + label + ": every target follows data.documentSeparator");
   }

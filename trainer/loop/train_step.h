@@ -14,9 +14,10 @@ struct StepResult {
   double loss = 0;
   double gradient_norm = 0;  // before clipping
   double learning_rate = 0;
-  int64_t tokens = 0;   // targets of the global batch
-  bool stop = false;    // at least one rank was asked to stop: all ranks know it after the same step
-  bool saving = false;  // the same of a rank that is at work for a save
+  int64_t tokens = 0;     // targets of the global batch
+  bool stop = false;      // at least one rank was asked to stop: all ranks know it after the same step
+  bool saving = false;    // the same of a rank that is at work for a save
+  bool save_due = false;  // the same of rank 0's clock
 };
 
 // Runs step `step` (from 1), advances the session's progress and books its time on session.watch. The loss is a sum

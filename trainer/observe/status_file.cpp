@@ -21,6 +21,11 @@ nlohmann::ordered_json CheckpointJson(const CheckpointStatus& status) {
   }
   if (status.stall_seconds) json["stallSeconds"] = Round9(*status.stall_seconds);
   if (status.write_seconds) json["writeSeconds"] = Round9(*status.write_seconds);
+  if (status.verified) json["verified"] = *status.verified;
+  if (status.verify_seconds) json["verifySeconds"] = Round9(*status.verify_seconds);
+  if (status.every_seconds) json["everySeconds"] = Round9(*status.every_seconds);
+  if (status.cost_seconds) json["costSeconds"] = Round9(*status.cost_seconds);
+  if (status.next_step) json["nextStep"] = *status.next_step;
   if (status.free_bytes) json["freeBytes"] = *status.free_bytes;
   if (status.directory_bytes) json["directoryBytes"] = *status.directory_bytes;
   if (status.failures > 0) json["failures"] = status.failures;
@@ -55,6 +60,11 @@ std::string ToJson(const TrainerStatus& status) {
   number("optimizerSeconds", status.optimizer_seconds);
   number("checkpointSeconds", status.checkpoint_seconds);
   if (status.resumed_from_step) json["resumedFromStep"] = *status.resumed_from_step;
+  if (status.restored) {
+    json["restored"] = {{"seconds", Round9(status.restored->seconds)},
+                        {"bytesRead", status.restored->bytes_read},
+                        {"mostBytesRead", status.restored->most_bytes_read}};
+  }
   if (status.skipped_steps > 0) json["skippedSteps"] = status.skipped_steps;
   json["worldSize"] = status.world_size;
   if (!status.parameter_hash.empty()) json["parameterHash"] = status.parameter_hash;

@@ -16,14 +16,26 @@ namespace trainyard::observe {
 struct CheckpointStatus {
   int64_t step = 0;
   int64_t bytes = 0;
-  double seconds = 0;                   // from the step to the commit
-  std::string time;                     // RFC 3339; empty: there is no checkpoint yet, and the three above are unknown
-  std::optional<double> stall_seconds;  // training stood still for it: most of the ranks
-  std::optional<double> write_seconds;  // from the copy to the commit
-  std::optional<int64_t> free_bytes;    // of the file system that has the directory
+  double seconds = 0;                    // from the step to the commit
+  std::string time;                      // RFC 3339; empty: there is no checkpoint yet, and the three above are unknown
+  std::optional<double> stall_seconds;   // training stood still for it: most of the ranks
+  std::optional<double> write_seconds;   // from the copy to the commit
+  std::optional<bool> verified;          // that it was right when it was read back
+  std::optional<double> verify_seconds;  // which took so long
+  std::optional<double> every_seconds;   // cadence in force when it is by time
+  std::optional<double> cost_seconds;    // what a save takes from training
+  std::optional<int64_t> next_step;      // after which the next one is to be expected
+  std::optional<int64_t> free_bytes;     // of the file system that has the directory
   std::optional<int64_t> directory_bytes;  // of all checkpoints in it
   int64_t failures = 0;                    // saves that failed since the last good one
   std::string failure;                     // of the last of them: step, rank, reason
+};
+
+// How the checkpoint that this attempt started from was read.
+struct RestoredStatus {
+  double seconds = 0;
+  int64_t bytes_read = 0;       // from files, by all ranks
+  int64_t most_bytes_read = 0;  // by one rank
 };
 
 // Bytes of tensors on this rank, the highest values so far. Full weights, accumulated gradients, master weights and
@@ -72,6 +84,7 @@ struct TrainerStatus {
   std::optional<double> step_seconds;  // of the last step, as the next five: see StepRecord
   std::optional<double> data_seconds, compute_seconds, communication_seconds, optimizer_seconds, checkpoint_seconds;
   std::optional<int64_t> resumed_from_step;
+  std::optional<RestoredStatus> restored;
   int64_t skipped_steps = 0;
   std::optional<CheckpointStatus> checkpoint;
   std::optional<MemoryStatus> memory;

@@ -59,6 +59,11 @@ TEST_F(Retention, BadOnesDoNotCountAndGoWhenTheyAreOld) {
   EXPECT_THAT(*Prune(root_, 2), ElementsAre(100, 200));
 }
 
+TEST_F(Retention, OneThatIsKnownToBeDamagedDoesNotCount) {
+  EXPECT_THAT(Prune(root_, Keep{.last = 1, .bad = {400}})->removed, ElementsAre(100, 200));
+  EXPECT_THAT(Steps(), ElementsAre(300, 400));
+}
+
 TEST_F(Retention, OneInUseStays) {
   EXPECT_THAT(*Prune(root_, 1, {200}), ElementsAre(100, 300));
   EXPECT_THAT(Steps(), ElementsAre(200, 400));

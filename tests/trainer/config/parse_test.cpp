@@ -128,6 +128,44 @@ TEST(ParseJob, ReadsEverything) {
   EXPECT_EQ(job->checkpoint->every_steps, 100);
   EXPECT_EQ(job->checkpoint->keep_last, 3);
   EXPECT_EQ(job->checkpoint->resume, Resume::kLatest);
+  EXPECT_EQ(job->checkpoint->every_seconds, 0);
+  EXPECT_EQ(job->checkpoint->mean_seconds_between_failures, 0);
+  EXPECT_EQ(job->checkpoint->keep_every_steps, 0);
+  EXPECT_FALSE(job->checkpoint->verify_after_save);
+  EXPECT_EQ(job->checkpoint->verify_every_hours, 0);
+  EXPECT_FALSE(job->checkpoint->resume_from);
+}
+
+TEST(ParseJob, ReadsHowCheckpointsAreManaged) {
+  json document = Valid();
+  document["checkpoint"].update({{"everySteps", 0},
+                                 {"everySeconds", 900.5},
+                                 {"keepEverySteps", 5000},
+                                 {"verifyAfterSave", true},
+                                 {"verifyEveryHours", 24},
+                                 {"resumeFrom", {{"volume", "other"}, {"path", "a/b"}, {"step", 70}}}});
+  auto job = Parse(document.dump());
+  ASSERT_TRUE(job.has_value()) << job.error().message;
+  EXPECT_EQ(job->checkpoint->every_seconds, 900.5);
+  EXPECT_EQ(job->checkpoint->keep_every_steps, 5000);
+  EXPECT_TRUE(job->checkpoint->verify_after_save);
+  EXPECT_EQ(job->checkpoint->verify_every_hours, 24);
+  EXPECT_EQ(job->checkpoint->resume_from->directory.Resolve("/v"), "/v/other/a/b");
+  EXPECT_EQ(job->checkpoint->resume_from->step, 70);
+  EXPECT_FALSE(job->checkpoint->resume_from->weights_only);
+  document["checkpoint"]["resumeFrom"]["weightsOnly"] = true;
+  EXPECT_TRUE(Parse(document.dump())->checkpoint->resume_from->weights_only);
+  document["checkpoint"].erase("everySeconds");
+  document["checkpoint"]["meanSecondsBetweenFailures"] = 86400;
+  EXPECT_EQ(Parse(document.dump())->checkpoint->mean_seconds_between_failures, 86400);
+  document["checkpoint"]["everySeconds"] = 1;
+  EXPECT_THAT(ErrorOf(document), HasSubstr("checkpoint: give one of everySteps, everySeconds"));
+  EXPECT_THAT(ErrorWith("/checkpoint/everySeconds", 0), HasSubstr("checkpoint.everySeconds"));
+  EXPECT_THAT(ErrorWith("/checkpoint/verifyAfterSave", 1), HasSubstr("checkpoint.verifyAfterSave: 1 is not true"));
+  EXPECT_THAT(ErrorWith("/checkpoint/resumeFrom", {{"volume", "checkpoints"}, {"path", "tiny"}}),
+              HasSubstr("checkpoint.resumeFrom: is the job's own directory"));
+  EXPECT_THAT(ErrorWith("/checkpoint/resumeFrom", {{"volume", "other"}, {"path", "../x"}}),
+              HasSubstr("checkpoint.resumeFrom.path: \"../x\" leaves the volume"));
 }
 
 TEST(ParseJob, OptionalPartsMayBeAbsent) {

@@ -186,7 +186,8 @@ TEST_F(ExitTest, MissingCheckpointStep) {
 }
 
 TEST_F(ExitTest, DamagedCheckpointGivesWayToAnOlderOneAndIsNamed_Bug24_26) {
-  job_["training"]["steps"] = 30;
+  job_["training"]["steps"] = 40;
+  job_["checkpoint"]["everySteps"] = 20;
   Attempt undisturbed = RunToEnd(1, 1);
   EXPECT_THAT(undisturbed.process->Log(), HasSubstr("no checkpoint to resume from: training starts at step 0"));
   const auto flip = [this](int64_t step) {
@@ -202,14 +203,14 @@ TEST_F(ExitTest, DamagedCheckpointGivesWayToAnOlderOneAndIsNamed_Bug24_26) {
       file.put(byte);
     }
   };
-  flip(30);
+  flip(40);
   Attempt again = RunToEnd(2, 2);
   EXPECT_EQ(again.StatusFile()["resumedFromStep"], 20);
   EXPECT_THAT(again.process->Log(), AllOf(HasSubstr("damaged checkpoint"), HasSubstr("model/shard-")));
   // The damaged one is out of the way of retention, and a good one has taken its place.
-  EXPECT_TRUE(std::filesystem::exists(CheckpointRoot() + "/abandoned-2/" + checkpoint::StepDirectory(30)));
-  EXPECT_TRUE(std::filesystem::exists(CheckpointRoot() + "/" + checkpoint::StepDirectory(30)));
-  for (const int64_t step : {10, 20, 30}) flip(step);
+  EXPECT_TRUE(std::filesystem::exists(CheckpointRoot() + "/abandoned-2/" + checkpoint::StepDirectory(40)));
+  EXPECT_TRUE(std::filesystem::exists(CheckpointRoot() + "/" + checkpoint::StepDirectory(40)));
+  for (const int64_t step : {20, 40}) flip(step);
   Expect(contract::kExitCheckpoint, "Configuration", HasSubstr("checkpoint"), 3);
 }
 

@@ -88,14 +88,23 @@ TEST_F(PeerTest, DataThatOneRankCannotReadEndsAllAtOnce) {
 }
 
 // Every rank writes to a disk of its own size in real life; here rank 0's share is the one that does not fit.
-TEST_F(PeerTest, ADiskThatIsFullForOneRankEndsAllAtOnce) {
+// Training goes on; who stops it gets no checkpoint of its last step, and every rank says so.
+TEST_F(PeerTest, ADiskThatIsFullForOneRankFailsTheLastSaveOfAll) {
   const std::string volume = dir_ / "volumes/checkpoints";
   if (mount("trainyard-test", volume.c_str(), "tmpfs", 0, "size=600k") != 0) {
     GTEST_SKIP() << "needs the right to mount a small file system: " << std::strerror(errno);
   }
   job_["checkpoint"]["everySteps"] = 2;
   job_["checkpoint"]["keepLast"] = 9;
-  Attempt run = RunToEnd(kWorld, 1, contract::kExitStorage);
+  Attempt run = Start(kWorld, 1);
+  EXPECT_TRUE(Await([&] {
+    const auto status = run.StatusFile();
+    return !run.process->Running() ||
+           (status.is_object() && status.contains("checkpoint") && status["checkpoint"].value("failures", 0) > 0);
+  })) << run.process->Log();
+  EXPECT_TRUE(run.AwaitStep(run.LastStep() + 10)) << run.process->Log();
+  run.process->Signal(SIGTERM);
+  EXPECT_EQ(run.process->Wait(), contract::kExitStorage) << run.process->Log();
   umount2(volume.c_str(), MNT_DETACH);
   const auto end = run.Termination();
   ASSERT_TRUE(end.is_object()) << run.process->Log();

@@ -133,6 +133,7 @@ TEST_F(ResumeTest, AFinishedJobHasNothingToDo) {
 
 TEST_F(ResumeTest, NeverAndStepSpeakAboutTheFirstAttemptOnly) {
   job_["training"]["steps"] = 30;
+  job_["checkpoint"]["everySteps"] = 20;
   const Attempt first = RunToEnd(1, 1);
   job_["job"]["uid"] = "uid-2";
   job_["checkpoint"]["resume"] = "Step";
