@@ -13,6 +13,38 @@ namespace {
 using nlohmann::json;
 
 constexpr int kMaxWorld = 1'000'000;
+constexpr int kMaxNesting = 16;  // ours has six levels
+constexpr size_t kMaxMessage = 400;
+constexpr int64_t kMaxBytes = int64_t{1} << 58;  // of one thing; twice that is still a number
+
+// A parser builds a tree of whatever it is given, and what walks the tree calls itself level by level: text that is
+// nested without end is refused before that.
+bool NestsTooDeep(const std::string& text) {
+  int depth = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      in_string = c != '"';
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '[' || c == '{') {
+      if (++depth > kMaxNesting) return true;
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+  }
+  return false;
+}
+
+// Names in a manifest may be anything; what is said about them is one line.
+std::string OneLine(std::string message) {
+  for (char& c : message) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  }
+  return message.size() > kMaxMessage ? message.substr(0, kMaxMessage) + "..." : message;
+}
 
 uint64_t ParseHex(const std::string& text) {
   uint64_t value = 0;
@@ -98,7 +130,10 @@ std::string FileProblem(const Manifest& m, const ShardFile& f) {
   if (f.rank < 0 || f.rank >= m.world) return "rank " + std::to_string(f.rank) + " of " + std::to_string(m.world);
   if (f.path != ShardPath(kModelGroup, f.rank) && f.path != ShardPath(kOptimGroup, f.rank)) return "unexpected path";
   const std::string group = f.path.substr(0, f.path.find('/'));
-  if (f.data_begin <= 0 || f.data_begin % kDataAlignment != 0 || f.hash_bytes <= 0) return "impossible sizes";
+  if (f.data_begin <= 0 || f.data_begin % kDataAlignment != 0 || f.hash_bytes <= 0 || f.data_begin > kMaxBytes ||
+      f.hash_bytes > kMaxBytes) {
+    return "impossible sizes";
+  }
   int64_t at = f.data_begin;
   for (const Chunk& c : f.chunks) {
     if (c.tensor < 0 || c.tensor >= static_cast<int64_t>(m.tensors.size())) return "unknown tensor index";
@@ -107,6 +142,7 @@ std::string FileProblem(const Manifest& m, const ShardFile& f) {
     if (Status s = CheckSlice({t.name, t.dtype, t.global_shape, c.box.offset, c.box.shape, nullptr}); !s) {
       return s.error().message;
     }
+    if (c.box.elements() > kMaxBytes / 16 || at > kMaxBytes) return "impossible sizes";
     const int64_t bytes = c.box.elements() * *DtypeBytes(t.dtype);
     if (bytes == 0 || c.begin != at || c.end != at + bytes) return "tensor " + t.name + ": wrong byte range";
     at = c.end;
@@ -117,7 +153,8 @@ std::string FileProblem(const Manifest& m, const ShardFile& f) {
 
 // Empty, or the first broken rule.
 std::string RuleProblem(const Manifest& m) {
-  if (m.step < 0 || m.world < 1 || m.world > kMaxWorld || m.train_state_bytes < 0) return "impossible numbers";
+  if (m.step < 0 || m.world < 1 || m.world > kMaxWorld || m.train_state_bytes < 0 || m.train_state_bytes > kMaxBytes)
+    return "impossible numbers";
   if (Status s = CheckFence(m.fence); !s) return s.error().message;
   std::set<std::string> names, paths;
   for (const TensorInfo& t : m.tensors) {
@@ -128,9 +165,12 @@ std::string RuleProblem(const Manifest& m) {
     if (t.group != kModelGroup && t.group != kOptimGroup) return "tensor " + t.name + ": group " + t.group;
     if (!names.insert(t.name).second) return "tensor " + t.name + " is listed twice";
   }
+  int64_t total = m.train_state_bytes;
   for (const ShardFile& f : m.files) {
     if (!paths.insert(f.path).second) return f.path + " is listed twice";
     if (std::string problem = FileProblem(m, f); !problem.empty()) return f.path + ": " + problem;
+    total += f.bytes + f.hash_bytes;
+    if (total > kMaxBytes) return "impossible sizes";
   }
   return "";
 }
@@ -138,10 +178,10 @@ std::string RuleProblem(const Manifest& m) {
 Result<Manifest> Decode(const json& j) {
   try {
     Manifest m = FromJson(j);
-    if (std::string problem = RuleProblem(m); !problem.empty()) return Fail(ErrorCode::kDataLoss, problem);
+    if (std::string problem = RuleProblem(m); !problem.empty()) return Fail(ErrorCode::kDataLoss, OneLine(problem));
     return m;
   } catch (const json::exception& e) {
-    return Fail(ErrorCode::kDataLoss, e.what());
+    return Fail(ErrorCode::kDataLoss, OneLine(e.what()));
   }
 }
 
@@ -178,6 +218,9 @@ std::string EncodeManifest(const Manifest& manifest) {
 }
 
 Result<Manifest> DecodeManifest(const std::string& text) {
+  if (NestsTooDeep(text)) {
+    return Fail(ErrorCode::kDataLoss, "it is nested more than " + std::to_string(kMaxNesting) + " levels deep");
+  }
   json j = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (j.is_discarded() || !j.is_object()) return Fail(ErrorCode::kDataLoss, "it is not whole JSON");
   const auto found = j.find("digest");

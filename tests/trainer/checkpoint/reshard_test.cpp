@@ -16,7 +16,7 @@ namespace trainyard::checkpoint {
 namespace {
 
 const Fence kFence{"uid", 1, 0};
-constexpr int kWorlds[] = {1, 2, 3, 4, 8};
+constexpr int kWorlds[] = {1, 2, 3, 4, 5, 8};
 
 // Uneven rows, fewer rows than ranks, one row, none, one to three dimensions, a scalar, and large ones after small
 // ones.

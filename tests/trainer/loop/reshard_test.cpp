@@ -1,5 +1,6 @@
 // Saved at W ranks, loaded at W' and saved again: every tensor, optimizer state included, has the same bytes when it is
-// gathered. All pairs of 1, 2, 3, 4, 8, ranks as threads, with parameters of fewer rows than ranks.
+// gathered. All pairs of 1, 2, 3, 4, 5, 8, ranks as threads, saved and loaded in every stage and with replicas, with
+// parameters of fewer rows than ranks.
 #include <atomic>
 #include <functional>
 #include <thread>
@@ -36,8 +37,11 @@ class ReshardTest : public ThreadRanksTest {
   // Trains and saves at each of `worlds`, loads at each other and saves again. `tensors`: how many of each parameter.
   void ExpectByteEqualForAllPairs(const std::vector<int>& worlds, size_t tensors) {
     std::map<int, Tensors> saved;
-    job_["parallelism"] = {{"strategy", "FSDP"}};
     for (const int world : worlds) {
+      const std::map<int, std::string> strategies = {{2, "HSDP"}, {3, "ZeRO1"}, {4, "DDP"}, {5, "ZeRO2"}, {8, "HSDP"}};
+      const auto strategy = strategies.find(world);
+      job_["parallelism"] = {{"strategy", strategy == strategies.end() ? "FSDP" : strategy->second}};
+      if (job_["parallelism"]["strategy"] == "HSDP") job_["parallelism"]["shardSize"] = world / 2;
       job_["checkpoint"]["path"] = "w" + std::to_string(world);
       const std::string failure = OnRanks(world, [](Session& s) -> Outcome<void> {
         if (auto restored = Restore(s); !restored) return restored;
@@ -56,7 +60,7 @@ class ReshardTest : public ThreadRanksTest {
     ASSERT_EQ(saved[1].size(), tensors * kParameters);
     for (const int from : worlds) {
       for (const int to : worlds) {
-        for (const std::string strategy : {"FSDP", "DDP", "HSDP"}) {
+        for (const std::string strategy : {"FSDP", "DDP", "ZeRO1", "ZeRO2", "HSDP"}) {
           if (strategy == "HSDP" && to % 2 != 0) continue;
           SCOPED_TRACE("from " + std::to_string(from) + " to " + std::to_string(to) + " ranks, " + strategy);
           job_["parallelism"] = {{"strategy", strategy}};
@@ -85,7 +89,9 @@ class ReshardTest : public ThreadRanksTest {
   }
 };
 
-TEST_F(ReshardTest, EveryTensorIsByteEqualForAllPairs_Bug1_7_11_14) { ExpectByteEqualForAllPairs({1, 2, 3, 4, 8}, 3); }
+TEST_F(ReshardTest, EveryTensorIsByteEqualForAllPairs_Bug1_7_11_14) {
+  ExpectByteEqualForAllPairs({1, 2, 3, 4, 5, 8}, 3);
+}
 
 TEST_F(ReshardTest, SoIsTheStateOfOtherOptimizers) {
   job_["training"]["optimizer"] = {
