@@ -2,6 +2,7 @@
 
 #include <sstream>
 #include <string>
+#include <utility>
 
 namespace trainyard::config {
 namespace {
@@ -20,12 +21,19 @@ std::optional<ResumeFrom> ReadResumeFrom(JsonReader r) {
 
 }  // namespace
 
-// A volume is one directory name, a path stays inside it.
-VolumePath ReadVolumePath(JsonReader& r) {
-  VolumePath at{r.String("volume"), r.String("path", true)};
-  if (at.volume.find('/') != std::string::npos || at.volume == "." || at.volume == "..") {
-    r.Add("volume", "\"" + at.volume + "\" is not the name of a volume");
+// A volume is one directory name.
+std::string ReadVolumeName(JsonReader& r, const char* key) {
+  std::string name = r.String(key);
+  if (name.find('/') != std::string::npos || name == "." || name == "..") {
+    r.Add(key, "\"" + name + "\" is not the name of a volume");
   }
+  return name;
+}
+
+// A path stays inside its volume.
+VolumePath ReadVolumePath(JsonReader& r) {
+  std::string volume = ReadVolumeName(r, "volume");
+  VolumePath at{std::move(volume), r.String("path", true)};
   std::istringstream parts(at.path);
   for (std::string part; std::getline(parts, part, '/');) {
     if (part == "..") {

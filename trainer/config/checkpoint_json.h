@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "trainer/config/config.h"
 #include "trainer/config/json_reader.h"
@@ -12,6 +13,8 @@ namespace trainyard::config {
 
 inline constexpr int64_t kManySteps = int64_t{1} << 40;  // more than anyone will train
 
+// The name of a volume under `key`.
+std::string ReadVolumeName(JsonReader& r, const char* key);
 // `volume` and `path`: a volume is one directory name, a path stays inside it.
 VolumePath ReadVolumePath(JsonReader& r);
 // Nothing when it is absent.

@@ -127,12 +127,18 @@ enum class Strategy { kDdp = 0, kZero1 = 1, kZero2 = 2, kFsdp = 3, kHsdp = 4 };
 // When stages 2 and 3 reduce gradients.
 enum class GradientReduction { kEachMicroBatch, kLastMicroBatch };
 
+// Where master weights and optimizer state are.
+enum class Offload { kNone, kCpu, kNvme };
+
 struct Parallelism {
   Strategy strategy = Strategy::kDdp;
   // Of HSDP: ranks that shard among themselves; replicas of such groups follow each other in rank order. 0: the ranks
   // of one node.
   int shard_size = 0;
   GradientReduction gradient_reduction = GradientReduction::kEachMicroBatch;
+
+  Offload offload = Offload::kNone;
+  std::string offload_volume;  // of kNvme: each rank makes a file in it
 
   int stage() const { return strategy == Strategy::kHsdp ? 3 : static_cast<int>(strategy); }  // of the engine
 };

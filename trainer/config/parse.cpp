@@ -1,7 +1,6 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <functional>
 #include <limits>
 #include <sstream>
 
@@ -201,6 +200,14 @@ Parallelism ReadParallelism(JsonReader r) {
       "gradientReduction",
       {{"EachMicroBatch", GradientReduction::kEachMicroBatch}, {"LastMicroBatch", GradientReduction::kLastMicroBatch}},
       GradientReduction::kEachMicroBatch);
+  if (r.Has("offload")) p.offload = r.Enum<Offload>("offload", {{"CPU", Offload::kCpu}, {"NVMe", Offload::kNvme}});
+  if (r.Has("offloadVolume")) p.offload_volume = ReadVolumeName(r, "offloadVolume");
+  if (p.offload == Offload::kNvme && p.offload_volume.empty()) {
+    r.Add("offloadVolume", "is missing with offload NVMe; name a volume on a local disk");
+  }
+  if (p.offload != Offload::kNvme && !p.offload_volume.empty()) {
+    r.Add("offloadVolume", "is for offload NVMe only; remove it");
+  }
   r.Finish();
   return p;
 }

@@ -22,12 +22,9 @@ class CpuDevice final : public Device {
 
   at::Tensor Empty(at::IntArrayRef shape, at::ScalarType type) override {
     // Storages keep a plain pointer to their allocator, and tensors may outlive the device: the allocator never dies.
-    return at::detail::empty_generic(shape, allocator_, c10::DispatchKeySet(c10::DispatchKey::CPU), type, std::nullopt);
+    return Make(allocator_, shape, type);
   }
-
-  at::Tensor PinnedEmpty(at::IntArrayRef shape, at::ScalarType type) override {
-    return at::empty(shape, at::TensorOptions(type));
-  }
+  at::Tensor PinnedEmpty(at::IntArrayRef shape, at::ScalarType type) override { return Make(host_, shape, type); }
 
   void ResizeStorage(const at::Tensor& t, int64_t bytes) override {
     TORCH_CHECK(t.storage_offset() == 0, "ResizeStorage: the tensor must start its storage");
@@ -42,17 +39,24 @@ class CpuDevice final : public Device {
 
   void TakeFromOperations(const at::Tensor& t) override { device::TakeFromOperations(t); }
   MemoryStats Stats() const override { return allocator_->counter().Stats(); }
+  MemoryStats HostStats() const override { return host_->counter().Stats(); }
   MemoryStats OperationStats() const override { return operations_.Stats(); }
   MemoryStats TotalStats() const override { return TotalBytes().Stats(); }
   void ResetPeak() override {
     allocator_->counter().ResetPeak();
+    host_->counter().ResetPeak();
     operations_.ResetPeak();
     TotalBytes().ResetPeak();
   }
 
  private:
-  CountingAllocator* const allocator_ =
-      new CountingAllocator(*new ByteCounter);  // NOLINT: leaked on purpose, see Empty
+  static at::Tensor Make(CountingAllocator* allocator, at::IntArrayRef shape, at::ScalarType type) {
+    return at::detail::empty_generic(shape, allocator, c10::DispatchKeySet(c10::DispatchKey::CPU), type, std::nullopt);
+  }
+
+  // NOLINTNEXTLINE: leaked on purpose, see Empty
+  CountingAllocator* const allocator_ = new CountingAllocator(*new ByteCounter);
+  CountingAllocator* const host_ = new CountingAllocator(*new ByteCounter);  // NOLINT
   ByteCounter& operations_ = OperationBytes();
 };
 

@@ -41,7 +41,8 @@ class Device {
 
   // An uninitialised, contiguous tensor of this device whose storage ResizeStorage may free and refill.
   virtual at::Tensor Empty(at::IntArrayRef shape, at::ScalarType type) = 0;
-  // The same in host memory from which the device copies fastest (page-locked where that exists). Not in Stats().
+  // The same in host memory from which the device copies fastest (page-locked where that exists), counted in
+  // HostStats() and not in Stats() or OperationStats().
   virtual at::Tensor PinnedEmpty(at::IntArrayRef shape, at::ScalarType type) = 0;
 
   // Makes the storage of `t` exactly `bytes` long: 0 frees it, while tensors and saved graphs that use it stay alive.
@@ -56,6 +57,8 @@ class Device {
 
   // What this device handed out (Empty, ResizeStorage).
   virtual MemoryStats Stats() const = 0;
+  // What PinnedEmpty handed out, in bytes of its tensors.
+  virtual MemoryStats HostStats() const = 0;
   // What operations made on it in this process: activations, temporaries, gradients until someone takes them.
   virtual MemoryStats OperationStats() const = 0;
   // Both, over all devices of this kind in the process.

@@ -1,4 +1,4 @@
-// Forward, backward and update of the engine. State for checkpoints and figures is in state.cpp.
+// Forward and backward of the engine. The update is in update.cpp, state for checkpoints and figures in state.cpp.
 #include "trainer/engine/engine.h"
 
 #include <stdexcept>
@@ -49,18 +49,27 @@ Layout MakeLayout(device::Device& device, dist::Mesh& mesh, const EngineOptions&
   layout.replica = mesh.replicate().rank();
   layout.compute = options.compute_dtype;
   layout.master = options.compute_dtype == at::kDouble ? at::kDouble : at::kFloat;
-  layout.frees = options.stage == 3 && layout.owners > 1;
   layout.offload = options.offload;
-  layout.aliased = layout.compute == layout.master && !layout.frees && !layout.offload;
+  layout.frees = options.stage == 3 && (layout.owners > 1 || layout.offloads());
+  layout.aliased = layout.compute == layout.master && !layout.frees && layout.offload != Offload::kCpu;
+  layout.stored_master = layout.offload == Offload::kNvme && layout.compute != layout.master;
   layout.poison = options.poison_freed;
   layout.states = static_cast<int64_t>(optim::StateNames(options.optimizer).size());
   return layout;
 }
 
-Units MakeUnits(const Layout& layout, std::vector<UnitSpec> specs, uint64_t seed) {
+Units MakeUnits(const Layout& layout, std::vector<UnitSpec> specs) {
   Units units;
-  for (UnitSpec& spec : specs) units.push_back(std::make_unique<Unit>(layout, std::move(spec), seed));
+  for (UnitSpec& spec : specs) units.push_back(std::make_unique<Unit>(layout, std::move(spec)));
   return units;
+}
+
+std::unique_ptr<OffloadStore> MakeStore(const Layout& layout, Units& units, const EngineOptions& options) {
+  if (options.offload != Offload::kNvme) return nullptr;
+  if (options.offload_place.directory.empty()) {
+    throw std::invalid_argument("engine: NVMe offload needs a directory for its file");
+  }
+  return std::make_unique<OffloadStore>(layout, units, options.offload_place);
 }
 
 std::optional<GradientSums> MakeExact(const Units& units, const EngineOptions& options) {
@@ -80,13 +89,15 @@ std::optional<GradientSums> MakeExact(const Units& units, const EngineOptions& o
 Engine::Impl::Impl(device::Device& device, dist::Mesh& mesh, std::vector<UnitSpec> specs, EngineOptions opts)
     : options(opts),
       layout(MakeLayout(device, mesh, opts, &memory)),
-      units(MakeUnits(layout, std::move(specs), opts.seed)),
+      units(MakeUnits(layout, std::move(specs))),
+      store(MakeStore(layout, units, opts)),
       exact(MakeExact(units, opts)),
       reducer(MakeReducer(layout, units,
                           {.max_inflight = opts.max_inflight_reduces,
                            .each_micro_batch = opts.reduce_each_micro_batch,
                            .bucket_bytes = opts.bucket_bytes,
                            .exact = exact ? &*exact : nullptr})) {
+  Visit(Access::kFill, [&](int u) { units[u]->Initialise(opts.seed); });
   for (size_t u = 0; u < units.size(); ++u) {
     for (size_t i = 0; i < units[u]->params().size(); ++i) {
       Parameter& p = units[u]->params()[i];
@@ -140,7 +151,7 @@ void Engine::Impl::PreBackward(size_t use, int u) {
   unit.UnshardAsync();
   unit.WaitUnshard();
   // Before this unit's reduction is queued, else a backend with one queue would not overlap it.
-  if (options.prefetch && use > 0 && use <= uses.size()) units[uses[use - 1]]->UnshardAsync();
+  if (Prefetches() && use > 0 && use <= uses.size()) units[uses[use - 1]]->UnshardAsync();
 }
 
 Engine::Engine(device::Device& device, dist::Mesh& mesh, std::vector<UnitSpec> units, EngineOptions options)
@@ -166,7 +177,7 @@ void Engine::PreForward(int unit) {
   s.units[unit]->UnshardAsync();
   s.units[unit]->WaitUnshard();
   if (s.recomputing > 0) return;
-  if (s.options.prefetch && s.matches && s.forward.size() < s.recorded.size()) {
+  if (s.Prefetches() && s.matches && s.forward.size() < s.recorded.size()) {
     s.units[s.recorded[s.forward.size()]]->UnshardAsync();
   }
 }
@@ -276,26 +287,6 @@ double Engine::GradNorm(double scale) {
     total += parameter;
   }
   return std::abs(scale) * std::sqrt(total);
-}
-
-void Engine::Step(double lr, double grad_scale, int64_t step) {
-  Impl& s = *impl_;
-  at::NoGradGuard no_grad;
-  TORCH_CHECK(s.settled, "Step before FinishBackward has returned true");
-  for (auto& unit : s.units) unit->Invalidate();
-  const optim::Options& options = s.options.optimizer;
-  const optim::Options no_decay = optim::WithoutDecay(options);
-  for (size_t u = 0; u < s.units.size(); ++u) {
-    if (s.before_update) s.before_update(static_cast<int>(u));
-    auto& params = s.units[u]->params();
-    for (size_t i = 0; i < params.size(); ++i) {
-      Parameter& p = params[i];
-      if (p.own.size() == 0 || p.spec.frozen) continue;
-      // Where the masters are: with offload a copy to the host.
-      const at::Tensor grad = s.reducer->Owned(static_cast<int>(u), static_cast<int>(i)).to(p.master.device());
-      optim::Update(p.spec.decay ? options : no_decay, p.master, grad, p.state, lr, grad_scale, step);
-    }
-  }
 }
 
 }  // namespace trainyard::engine

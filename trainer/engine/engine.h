@@ -12,10 +12,15 @@
 //
 // With reduce_each_micro_batch off, stages 2 and 3 keep gradients as stage 1 does: one reduction per step for 4 bytes
 // per parameter. In float (and double) the master weights of stages 0-2 are rows of the full tensors. A frozen
-// parameter has weights in the compute type and nothing else. With offload the device has weights and gradients only:
-// gathering, or the first use after an update where full tensors stay, copies masters to the device, and an update
-// copies gradients to the host. At world size 1 nothing is gathered, copied out or
+// parameter has weights in the compute type and nothing else. At world size 1 nothing is gathered, copied out or
 // reduced. Sums over ranks are in rank order: same bits on every rank and run.
+//
+// With offload the device has weights and gradients only, at stage 3 no more weights than are in use, also on one rank.
+// Master weights and optimizer state are in host memory (kCpu) or in a file of each rank (kNvme, offload_store.h), and
+// the update runs on the host, to which it copies gradients. What full tensors are made from (docs/parallelism.md):
+//                      kCpu                      kNvme
+//   stages 0-2         masters                   nothing: the update writes own rows of them
+//   stage 3            masters                   own rows in the compute type in host memory, in FP32 the masters
 //
 // A step:  BeginStep(); for each micro-batch { loss = model.LossSum(..); Backward(loss, last); } FinishBackward();
 //          norm = GradNorm(scale); Step(lr, scale * clip, step);
@@ -38,6 +43,7 @@
 #include <ATen/ATen.h>
 
 #include "trainer/engine/memory.h"
+#include "trainer/engine/offload.h"
 #include "trainer/engine/param_spec.h"
 #include "trainer/engine/parameter_host.h"
 #include "trainer/optim/optimizer.h"
@@ -59,7 +65,8 @@ struct EngineOptions {
   bool reduce_each_micro_batch = true;        // stages 2 and 3: false keeps whole gradients until the last one
   int64_t bucket_bytes = 25 << 20;            // stage 0: the largest reduction; small parameters share one
   bool prefetch = true;                       // gather the next unit while this one computes
-  bool offload = false;                       // master weights and optimizer state in host memory, updated there
+  Offload offload = Offload::kNone;           // where master weights and optimizer state are
+  OffloadPlace offload_place;                 // of kNvme
   bool poison_freed = false;                  // for tests: freed weights and used-up buffers are NaN, not gone
   uint64_t seed = 0;                          // of the initial weights
   optim::Options optimizer;                   // AdamW with its defaults
@@ -69,10 +76,12 @@ struct EngineOptions {
 };
 
 // One parameter as checkpoints see it: the rows that this rank writes and must load. Tensors are views of live state,
-// contiguous, in the master type (a frozen parameter: in the compute type), possibly of zero rows.
+// contiguous, in the master type (a frozen parameter: in the compute type), possibly of zero rows. With NVMe offload
+// those that are in the file are valid only while their unit is visited, and undefined else.
 struct ShardView {
   std::string name;
-  int unit = 0;  // Step() updates units in this order
+  int unit = 0;   // Step updates units in this order
+  int index = 0;  // of the parameter in its unit
   std::vector<int64_t> global_shape;
   RowRange rows;
   at::Tensor master;
@@ -82,7 +91,8 @@ struct ShardView {
 class Engine final : public ParameterHost {
  public:
   // Initialises this rank's rows; no communication. `device` and `mesh` must outlive the engine. Stage 0 needs a mesh
-  // with shard groups of one rank. Throws std::invalid_argument for impossible options.
+  // with shard groups of one rank. Throws std::invalid_argument for impossible options, OffloadError (offload_file.h)
+  // when the file of NVMe offload cannot be had; then Step, VisitShards, OnLoaded and ParameterHash may throw it too.
   Engine(device::Device& device, dist::Mesh& mesh, std::vector<UnitSpec> units, EngineOptions options);
   // The same over all ranks of `world`: all are replicas at stage 0, and owners else.
   Engine(device::Device& device, dist::Comm& world, std::vector<UnitSpec> units, EngineOptions options);
@@ -120,14 +130,22 @@ class Engine final : public ParameterHost {
   // weight decay where the model says so. On the CPU the result does not depend on who owns which rows.
   void Step(double lr, double grad_scale, int64_t step);
 
-  // Called by Step() before it updates anything of a unit, units in ascending order, from then on: whoever still reads
-  // the state of the step before has to be done with that unit when it returns. Nothing else changes what Shards() has
-  // but loading.
+  // Called by Step before it updates anything of a unit, units in ascending order: whoever still reads the state of the
+  // step before has to be done with that unit when it returns. Nothing else changes that state but a load. Null:
+  // nobody.
   void BeforeUpdate(std::function<void(int unit)> hook);
 
-  // Replicas divide the rows that they all hold by the shard rule, so that nothing is written twice.
+  // Calls fn(unit, its shards) for one unit after another. Replicas divide the rows that they all hold by the shard
+  // rule, so that nothing is written twice. `writes`: fn may overwrite the tensors, all of them or some. No other call
+  // of the engine from fn.
+  void VisitShards(bool writes, const std::function<void(int unit, const std::vector<ShardView>& shards)>& fn);
+  // All of them at once, in the order of their units.
   std::vector<ShardView> Shards();
-  // After the tensors of Shards() were overwritten on every rank. Collective.
+  bool state_in_memory() const;  // false with NVMe offload
+  // Copies rows.size() rows of a shard to host memory: its master (`tensor` 0) or its state (1 and on). Any thread,
+  // from when Step or a load has returned until BeforeUpdate of the unit has.
+  void CopyShard(int unit, int index, int tensor, void* to) const;
+  // After tensors of the shards were overwritten on every rank. Collective.
   void OnLoaded();
 
   // The gradient of the rows that Shards() has of parameter `index` of `unit`, after FinishBackward; master type;

@@ -1,4 +1,4 @@
-// State of the engine, shared by engine.cpp and state.cpp only. Thread-safety: as Engine.
+// State of the engine, shared by engine.cpp, update.cpp and state.cpp only. Thread-safety: as Engine.
 #pragma once
 
 #include <functional>
@@ -9,19 +9,28 @@
 #include "trainer/dist/mesh.h"
 #include "trainer/engine/engine.h"
 #include "trainer/engine/gradient_sums.h"
+#include "trainer/engine/offload_store.h"
 #include "trainer/engine/reduce.h"
 #include "trainer/engine/unit.h"
 
 namespace trainyard::engine {
 
+// Of a tensor of the owned rows those that this rank saves; undefined stays so.
+at::Tensor Saved(const Layout& layout, const Parameter& p, const at::Tensor& owned);
+
 struct Engine::Impl {
   Impl(device::Device& device, dist::Mesh& mesh, std::vector<UnitSpec> specs, EngineOptions opts);
 
-  void Enter(int unit);                    // a unit's forward begins
-  void EndPass();                          // the forward order becomes the recorded one
+  void Enter(int unit);  // a unit's forward begins
+  void EndPass();        // the forward order becomes the recorded one
+  // One owner copies from host memory in the order of computing: ahead of its time a unit would only take memory.
+  bool Prefetches() const { return options.prefetch && layout.owners > 1; }
   void PreBackward(size_t use, int unit);  // the backward of a recorded use begins
   void UnitDone(int unit);                 // all gradients of the unit that will come are here
-  double ExactNorm();                      // L2 norm over all ranks; collective
+  // Calls fn for one unit after another while its masters and optimizer state are in memory.
+  void Visit(Access access, const std::function<void(int unit)>& fn);
+  std::vector<ShardView> ShardsOf(int unit) const;
+  double ExactNorm();  // L2 norm over all ranks; collective
   // The gradient of the rows that this rank saves; undefined for a frozen parameter.
   at::Tensor SavedGradient(int unit, int index) const;
 
@@ -30,6 +39,7 @@ struct Engine::Impl {
   std::unique_ptr<dist::Mesh> own_mesh;  // where none was given
   const Layout layout;
   Units units;
+  const std::unique_ptr<OffloadStore> store;  // with NVMe offload
   std::optional<GradientSums> exact;
   const std::unique_ptr<Reducer> reducer;
   std::function<void(int)> before_update;

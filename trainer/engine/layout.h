@@ -8,6 +8,7 @@
 #include <ATen/ATen.h>
 
 #include "trainer/engine/memory.h"
+#include "trainer/engine/offload.h"
 #include "trainer/engine/param_spec.h"
 
 namespace trainyard::device {
@@ -32,12 +33,16 @@ struct Layout {
   int replica = 0;
   at::ScalarType compute = at::kFloat;
   at::ScalarType master = at::kFloat;
-  bool frees = false;    // full tensors are freed after use
-  bool aliased = false;  // master weights are rows of the full tensors
-  bool offload = false;  // master weights and optimizer state are in host memory, and the update runs there
-  bool poison = false;   // what is freed is made NaN first, and full tensors then stay, so that a late read shows
-  int64_t states = 0;    // tensors that the optimizer keeps of each trained parameter
+  Offload offload = Offload::kNone;
+  bool frees = false;          // full tensors are freed after use
+  bool aliased = false;        // master weights are rows of the full tensors
+  bool stored_master = false;  // master weights are in the offload file, the weights made from them are in memory
+  bool poison = false;         // what is freed is made NaN first, and full tensors then stay, so that a late read shows
+  int64_t states = 0;          // tensors that the optimizer keeps of each trained parameter
 
+  bool offloads() const { return offload != Offload::kNone; }
+  // Full tensors follow an update without being made again.
+  bool current() const { return aliased || (!frees && offload == Offload::kNvme); }
   int ranks() const { return owners * replicas; }
   RowRange OwnRows(int64_t rows) const { return ShardRows(rows, owner, owners); }
   // Of the owned rows those that this rank writes and counts: replicas divide them by the shard rule, so that over all

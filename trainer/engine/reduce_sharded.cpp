@@ -147,7 +147,7 @@ void ShardedReducer::Finish() {
 
 at::Tensor ShardedReducer::Sum(int u, int index) const {
   const Parameter& p = units_[u]->params()[index];
-  return states_[u].shard.narrow(0, p.offset, p.own.size() * p.spec.row_size()).view(p.master.sizes());
+  return states_[u].shard.narrow(0, p.offset, p.own.size() * p.spec.row_size()).view(p.weights.sizes());
 }
 
 void ShardedReducer::Drain(const std::function<void(int, int)>& read) {

@@ -7,15 +7,9 @@
 namespace trainyard::engine {
 namespace {
 
-// Of a tensor of the owned rows those that this rank saves.
-at::Tensor Saved(const Layout& layout, const Parameter& p, const at::Tensor& owned) {
-  if (layout.replicas == 1) return owned;
-  return Unit::Rows(owned, ShardRows(p.own.size(), layout.replica, layout.replicas));
-}
-
 // Fills the rows that all replicas hold from those that each has loaded, in one gather. Tensors of one type.
 void GatherSaved(const Layout& layout, const std::vector<at::Tensor>& tensors, const std::string& label) {
-  if (layout.replicas == 1 || tensors.empty()) return;
+  if (tensors.empty()) return;
   const auto part_of = [&](const at::Tensor& t, int replica) {
     return Unit::Rows(t, ShardRows(t.size(0), replica, layout.replicas));
   };
@@ -41,20 +35,27 @@ void GatherSaved(const Layout& layout, const std::vector<at::Tensor>& tensors, c
 
 }  // namespace
 
-std::vector<ShardView> Engine::Shards() {
-  const Impl& s = *impl_;
+std::vector<ShardView> Engine::Impl::ShardsOf(int unit) const {
   std::vector<ShardView> views;
-  for (size_t u = 0; u < s.units.size(); ++u) {
-    for (const Parameter& p : s.units[u]->params()) {
-      ShardView view{.name = p.spec.name,
-                     .unit = static_cast<int>(u),
-                     .global_shape = p.spec.shape,
-                     .rows = s.layout.SavedRows(p.spec.rows()),
-                     .master = Saved(s.layout, p, p.master),
-                     .state = {}};
-      for (const at::Tensor& state : p.state) view.state.push_back(Saved(s.layout, p, state));
-      views.push_back(std::move(view));
-    }
+  for (const Parameter& p : units[unit]->params()) {
+    ShardView view{.name = p.spec.name,
+                   .unit = unit,
+                   .index = static_cast<int>(views.size()),
+                   .global_shape = p.spec.shape,
+                   .rows = layout.SavedRows(p.spec.rows()),
+                   .master = Saved(layout, p, p.master),
+                   .state = {}};
+    for (const at::Tensor& state : p.state) view.state.push_back(Saved(layout, p, state));
+    if (!p.spec.frozen) view.state.resize(static_cast<size_t>(layout.states));  // undefined while they are in the file
+    views.push_back(std::move(view));
+  }
+  return views;
+}
+
+std::vector<ShardView> Engine::Shards() {
+  std::vector<ShardView> views;
+  for (int u = 0; u < unit_count(); ++u) {
+    for (ShardView& view : impl_->ShardsOf(u)) views.push_back(std::move(view));
   }
   return views;
 }
@@ -64,24 +65,26 @@ void Engine::BeforeUpdate(std::function<void(int unit)> hook) { impl_->before_up
 void Engine::OnLoaded() {
   Impl& s = *impl_;
   at::NoGradGuard no_grad;
-  for (auto& unit : s.units) {
-    unit->InvalidateAll();
-    const std::string label = "load " + unit->spec().name;
+  for (auto& unit : s.units) unit->InvalidateAll();
+  if (s.layout.replicas == 1) return;
+  s.Visit(Access::kUpdate, [&s](int u) {
+    const Unit& unit = *s.units[u];
+    const std::string label = "load " + unit.spec().name;
     for (const bool frozen : {false, true}) {
       std::vector<at::Tensor> masters;
-      for (const Parameter& p : unit->params()) {
+      for (const Parameter& p : unit.params()) {
         if (p.spec.frozen == frozen) masters.push_back(p.master);
       }
       GatherSaved(s.layout, masters, label);
     }
     for (int64_t state = 0; state < s.layout.states; ++state) {
       std::vector<at::Tensor> tensors;
-      for (const Parameter& p : unit->params()) {
+      for (const Parameter& p : unit.params()) {
         if (!p.spec.frozen) tensors.push_back(p.state[static_cast<size_t>(state)]);
       }
       GatherSaved(s.layout, tensors, label);
     }
-  }
+  });
 }
 
 at::Tensor Engine::Impl::SavedGradient(int unit, int index) const {
@@ -108,17 +111,17 @@ void Engine::SetExactShifts(const std::map<std::string, int>& shifts) {
 }
 
 std::string Engine::ParameterHash() {
-  const Impl& s = *impl_;
+  Impl& s = *impl_;
   uint64_t sum = 0;
-  for (const auto& unit : s.units) {
-    for (const Parameter& p : unit->params()) {
+  s.Visit(Access::kMasters, [&](int u) {
+    for (const Parameter& p : s.units[u]->params()) {
       const RowRange rows = s.layout.SavedRows(p.spec.rows());
       if (rows.size() == 0) continue;
       const at::Tensor host = Saved(s.layout, p, p.master).to(at::kCPU).contiguous();
       sum += HashRows(p.spec.name, rows.lo, rows.size(), static_cast<int64_t>(host.nbytes()) / rows.size(),
                       host.const_data_ptr());
     }
-  }
+  });
   if (s.layout.ranks() > 1) {
     at::Tensor total = at::full({1}, static_cast<int64_t>(sum), at::dtype(at::kLong)).to(s.layout.device->torch());
     s.layout.world->AllReduce(total, dist::Reduce::kInt64, {.label = "parameter hash"})->Wait();

@@ -28,20 +28,19 @@ void Poison(const Layout& layout, const at::Tensor& t) {
   if (layout.poison && t.is_floating_point()) t.variable_data().fill_(std::numeric_limits<double>::quiet_NaN());
 }
 
-Unit::Unit(const Layout& layout, UnitSpec spec, uint64_t seed)
+Unit::Unit(const Layout& layout, UnitSpec spec)
     : layout_(layout), spec_(std::move(spec)), gather_label_("gather " + spec_.name) {
   PlaceSegments();
   at::NoGradGuard no_grad;
   AllocateFlat();
-  const at::Tensor states =
-      NewState({layout_.states, trained_}, &MemoryReport::optimizer, &MemoryReport::host_optimizer);
-  for (Parameter& p : params_) {
-    Allocate(p, states);
-    Initialise(p, seed);
-    p.full.set_requires_grad(!p.spec.frozen);
+  at::Tensor states;
+  if (layout_.offload != Offload::kNvme) {
+    states = NewZeros(layout_.offloads(), {layout_.states, trained_}, layout_.master,
+                      layout_.offloads() ? &MemoryReport::host_optimizer : &MemoryReport::optimizer);
   }
+  for (Parameter& p : params_) Allocate(p, states);
   if (!layout_.frees) layout_.memory->Book(&MemoryReport::params, full_bytes_);
-  if (layout_.aliased && layout_.owners == 1) state_ = State::kFull;
+  if (FullOfFlat()) state_ = State::kFull;
 }
 
 void Unit::PlaceSegments() {
@@ -63,58 +62,70 @@ void Unit::PlaceSegments() {
   }
 }
 
-// With one owner the full tensors are views of the flat buffer; with more, master rows are views of the full tensors,
-// or of a flat buffer where full tensors come and go or have another type. Frozen weights need no other type: they are
-// rows of the full tensors wherever those stay.
+// With one owner whose weights are the masters, full tensors are views of the flat buffer. Else, where full tensors
+// stay, own rows are rows of them: of frozen parameters, which need no other type, and of all that an update writes
+// there.
 bool Unit::RowsOfFull(const Parameter& p) const {
-  return layout_.aliased ? layout_.owners > 1 : p.spec.frozen && !layout_.frees;
+  return !FullOfFlat() && !layout_.frees && (p.spec.frozen || layout_.current());
 }
 
-// Masters and frozen weights share one flat buffer where both are of one type and on the device.
-bool Unit::Together() const { return layout_.compute == layout_.master && !layout_.offload; }
+at::ScalarType Unit::FlatType() const { return layout_.stored_master ? layout_.compute : layout_.master; }
 
-const at::Tensor& Unit::FlatOf(const Parameter& p) const {
-  return p.spec.frozen && !Together() ? frozen_flat_ : master_flat_;
+// Trained and frozen weights share one flat buffer where both are of one type and in one memory.
+bool Unit::Together() const {
+  return layout_.compute == FlatType() && (!layout_.offloads() || layout_.frees || layout_.aliased);
 }
 
-// Zeros of the master type that an update reads and writes.
-at::Tensor Unit::NewState(at::IntArrayRef shape, int64_t MemoryReport::* device, int64_t MemoryReport::* host) const {
-  at::Tensor t = layout_.offload ? layout_.device->PinnedEmpty(shape, layout_.master)
-                                 : layout_.device->Empty(shape, layout_.master);
-  layout_.memory->Book(layout_.offload ? host : device, Bytes(t));
+const at::Tensor& Unit::FlatOf(const Parameter& p) const { return p.spec.frozen && !Together() ? frozen_flat_ : flat_; }
+
+at::Tensor Unit::OwnRows(const at::Tensor& flat, int64_t offset, const Parameter& p) const {
+  std::vector<int64_t> shape = p.spec.shape;
+  shape[0] = p.own.size();
+  return flat.narrow(0, offset, shape[0] * p.spec.row_size()).view(shape);
+}
+
+at::Tensor Unit::NewZeros(bool host, at::IntArrayRef shape, at::ScalarType type, int64_t MemoryReport::* term) const {
+  at::Tensor t = host ? layout_.device->PinnedEmpty(shape, type) : layout_.device->Empty(shape, type);
+  layout_.memory->Book(term, Bytes(t));
   return t.zero_();
 }
 
 void Unit::AllocateFlat() {
-  if (layout_.aliased && layout_.owners > 1) return;
-  master_flat_ = NewState({Together() ? segment_ : trained_},
-                          layout_.aliased ? &MemoryReport::params : &MemoryReport::master, &MemoryReport::host_master);
+  if (layout_.current() && !FullOfFlat()) return;  // all are rows of full tensors
+  const bool host = layout_.offloads() && !layout_.aliased;
+  flat_ = NewZeros(host, {Together() ? segment_ : trained_}, FlatType(),
+                   layout_.aliased         ? &MemoryReport::params
+                   : layout_.stored_master ? &MemoryReport::host_weights
+                   : host                  ? &MemoryReport::host_master
+                                           : &MemoryReport::master);
   if (Together() || !layout_.frees || !has_frozen()) return;
-  frozen_flat_ = layout_.device->Empty({segment_ - trained_}, layout_.compute).zero_();
-  layout_.memory->Book(&MemoryReport::master, Bytes(frozen_flat_));
+  frozen_flat_ = NewZeros(host, {segment_ - trained_}, layout_.compute,
+                          host ? &MemoryReport::host_weights : &MemoryReport::master);
 }
 
 void Unit::Allocate(Parameter& p, const at::Tensor& states) {
-  std::vector<int64_t> own_shape = p.spec.shape;
-  own_shape[0] = p.own.size();
-  const auto own_rows = [&](const at::Tensor& flat, int64_t offset) {
-    return flat.narrow(0, offset, p.own.size() * p.spec.row_size()).view(own_shape);
-  };
   const auto own_of_flat = [&] {
     const at::Tensor& flat = FlatOf(p);
-    return own_rows(flat, p.offset - (flat.is_same(frozen_flat_) ? trained_ : 0));
+    return OwnRows(flat, p.offset - (flat.is_same(frozen_flat_) ? trained_ : 0), p);
   };
-  if (layout_.aliased && layout_.owners == 1) {
-    p.master = own_of_flat();
-    p.full = p.master.variable_data();
+  if (FullOfFlat()) {
+    p.weights = own_of_flat();
+    p.full = p.weights.variable_data();
   } else {
     p.full = layout_.device->Empty(p.spec.shape, layout_.compute);
-    p.master = RowsOfFull(p) ? Rows(p.full.variable_data(), p.own) : own_of_flat();
+    p.weights = RowsOfFull(p) ? Rows(p.full.variable_data(), p.own) : own_of_flat();
     full_bytes_ += Bytes(p.full);
     if (layout_.frees) Free(p.full);
   }
-  if (p.spec.frozen) return;
-  for (int64_t s = 0; s < layout_.states; ++s) p.state.push_back(own_rows(states[s], p.offset));
+  p.full.set_requires_grad(!p.spec.frozen);
+  if (p.spec.frozen || !layout_.stored_master) p.master = p.weights;
+  if (p.spec.frozen || !states.defined()) return;
+  for (int64_t s = 0; s < layout_.states; ++s) p.state.push_back(OwnRows(states[s], p.offset, p));
+}
+
+void Unit::Initialise(uint64_t seed) {
+  at::NoGradGuard no_grad;
+  for (const Parameter& p : params_) Initialise(p, seed);
 }
 
 // A rank makes its own rows; of frozen parameters whose full tensors stay it makes all, and nobody gathers them.
@@ -133,6 +144,30 @@ void Unit::Initialise(const Parameter& p, uint64_t seed) const {
   if (!direct) target.copy_(host);
 }
 
+void Unit::Bind(const std::vector<at::Tensor>& parts) {
+  for (Parameter& p : params_) {
+    if (p.spec.frozen) continue;
+    size_t part = 0;
+    if (layout_.stored_master) p.master = OwnRows(parts[part++], p.offset, p);
+    while (part < parts.size()) p.state.push_back(OwnRows(parts[part++], p.offset, p));
+  }
+}
+
+void Unit::Unbind() {
+  for (Parameter& p : params_) {
+    if (p.spec.frozen) continue;
+    if (layout_.stored_master) p.master.reset();
+    p.state.clear();
+  }
+}
+
+void Unit::TakeMasters() {
+  at::NoGradGuard no_grad;
+  for (const Parameter& p : params_) {
+    if (!p.spec.frozen && p.own.size() > 0) p.weights.copy_(p.master);
+  }
+}
+
 at::Tensor Unit::Piece(const at::Tensor& segments, const Parameter& p, int o) const {
   std::vector<int64_t> shape = p.spec.shape;
   shape[0] = OwnedBy(p, o).size();
@@ -140,15 +175,16 @@ at::Tensor Unit::Piece(const at::Tensor& segments, const Parameter& p, int o) co
   return segments.narrow(0, o * segment + p.offset, shape[0] * p.spec.row_size()).view(shape);
 }
 
-// The first `count` elements of this rank's segment in the compute type.
+// The first `count` elements of this rank's segment in the compute type, on the device.
 at::Tensor Unit::PackMaster(int64_t count) {
-  if (master_flat_.defined() && Together()) return master_flat_;
+  if (flat_.defined() && Together() && flat_.is_cpu() == layout_.device->torch().is_cpu()) return flat_;
   at::Tensor packed = layout_.device->Empty({count}, layout_.compute);
-  if (master_flat_.defined()) packed.narrow(0, 0, trained_).copy_(master_flat_);
-  if (frozen_flat_.defined()) packed.narrow(0, trained_, segment_ - trained_).copy_(frozen_flat_);
+  const bool host = layout_.offloads();  // page-locked: the copy is queued
+  if (flat_.defined()) packed.narrow(0, 0, flat_.numel()).copy_(flat_, host);
+  if (frozen_flat_.defined()) packed.narrow(0, trained_, segment_ - trained_).copy_(frozen_flat_, host);
   for (const Parameter& p : params_) {
     if (p.own.size() == 0 || p.offset >= count || FlatOf(p).defined()) continue;
-    packed.narrow(0, p.offset, p.own.size() * p.spec.row_size()).view(p.master.sizes()).copy_(p.master);
+    OwnRows(packed, p.offset, p).copy_(p.weights);
   }
   return packed;
 }
@@ -157,9 +193,10 @@ void Unit::UnshardAsync() {
   if (released_) Reshard();
   if (state_ != State::kSharded) return;
   at::NoGradGuard no_grad;
-  if (layout_.owners == 1) {  // all rows are here: only the type differs
+  if (layout_.owners == 1) {  // all rows are here, but of another type or in other memory
+    Refill();
     for (Parameter& p : params_) {
-      if (!RowsOfFull(p)) p.full.variable_data().copy_(p.master);
+      if (!RowsOfFull(p)) p.full.variable_data().copy_(p.weights, layout_.offloads());
     }
     state_ = State::kFull;
     return;
@@ -167,7 +204,7 @@ void Unit::UnshardAsync() {
   const int64_t count = layout_.frees || frozen_stale_ ? segment_ : trained_;
   gather_in_ = PackMaster(count);
   gather_out_ = layout_.device->Empty({layout_.owners * count}, layout_.compute);
-  gather_bytes_ = Bytes(gather_out_) + (gather_in_.is_same(master_flat_) ? 0 : Bytes(gather_in_));
+  gather_bytes_ = Bytes(gather_out_) + (gather_in_.is_same(flat_) ? 0 : Bytes(gather_in_));
   layout_.memory->Book(&MemoryReport::buffers, gather_bytes_);
   gather_ = layout_.shard->AllGather(gather_out_, gather_in_, {.label = gather_label_});
   state_ = State::kGathering;
@@ -178,7 +215,7 @@ void Unit::WaitUnshard() {
   gather_->Wait();
   gather_.reset();
   CopyOut();
-  if (!gather_in_.is_same(master_flat_)) Poison(layout_, gather_in_);
+  if (!gather_in_.is_same(flat_)) Poison(layout_, gather_in_);
   Poison(layout_, gather_out_);
   gather_in_.reset();
   gather_out_.reset();
@@ -186,15 +223,19 @@ void Unit::WaitUnshard() {
   state_ = State::kFull;
 }
 
+// Full tensors that were freed get their memory back.
+void Unit::Refill() {
+  if (!layout_.frees) return;
+  for (Parameter& p : params_) {
+    layout_.device->ResizeStorage(p.full, static_cast<int64_t>(p.full.nbytes()));
+    p.gathered = true;
+  }
+  layout_.memory->Book(&MemoryReport::params, full_bytes_);
+}
+
 void Unit::CopyOut() {
   at::NoGradGuard no_grad;
-  if (layout_.frees) {
-    for (Parameter& p : params_) {
-      layout_.device->ResizeStorage(p.full, static_cast<int64_t>(p.full.nbytes()));
-      p.gathered = true;
-    }
-    layout_.memory->Book(&MemoryReport::params, full_bytes_);
-  }
+  Refill();
   for (Parameter& p : params_) {
     if (p.offset * layout_.owners >= gather_out_.numel()) continue;  // frozen, and not gathered
     // variable_data() has a version counter of its own: autograd must not take the refill for a change of saved
@@ -239,7 +280,7 @@ void Unit::Release(int index) {
 void Unit::Invalidate() {
   WaitUnshard();
   Reshard();
-  if (layout_.owners > 1 || !layout_.aliased) state_ = State::kSharded;
+  if (layout_.owners > 1 || !layout_.current()) state_ = State::kSharded;
 }
 
 void Unit::InvalidateAll() {

@@ -25,16 +25,21 @@ struct Parameter {
   int64_t rows_per_owner = 0;
   int64_t offset = 0;                                  // of its rows in a segment, in elements
   RowRange own;                                        // rows that this rank owns and updates
+  at::Tensor weights;                                  // own rows that full tensors are made from
   at::Tensor full;                                     // leaf in the compute type
   bool gathered = false;                               // stage 3: there is something in it
-  at::Tensor master;                                   // own rows, master type (frozen: compute type)
-  std::vector<at::Tensor> state;                       // of the optimizer, as `master`; in the order of its names
+  at::Tensor master;                                   // own rows, master type (frozen: compute type); `weights`, or
+                                                       // in the offload file and undefined while no window has them
+  std::vector<at::Tensor> state;                       // of the optimizer, as `master`; in the order of its names;
+                                                       // with an offload file empty while no window has them
   std::shared_ptr<torch::autograd::Node> accumulator;  // autograd keeps only a weak pointer, and hooks live in it
 };
 
 class Unit {
  public:
-  Unit(const Layout& layout, UnitSpec spec, uint64_t seed);
+  Unit(const Layout& layout, UnitSpec spec);
+  // Initial weights of the rows that this rank owns. Masters that are in a file must be bound.
+  void Initialise(uint64_t seed);
 
   const UnitSpec& spec() const { return spec_; }
   std::vector<Parameter>& params() { return params_; }
@@ -58,6 +63,12 @@ class Unit {
   void InvalidateAll();
   bool full() const { return state_ == State::kFull; }
 
+  // What the offload file has of trained parameters is in `parts`, [trained()] each, masters first; or not any more.
+  void Bind(const std::vector<at::Tensor>& parts);
+  void Unbind();
+  // Makes the own rows' weights from masters that are in a file.
+  void TakeMasters();
+
   // The rows of owner `o` of parameter `p` in a buffer of segments, of all parameters or of the trained ones.
   at::Tensor Piece(const at::Tensor& segments, const Parameter& p, int o) const;
   // The rows of owner `o` of a full tensor of parameter `p`.
@@ -70,12 +81,16 @@ class Unit {
   void AllocateFlat();
   void Allocate(Parameter& p, const at::Tensor& states);
   void Initialise(const Parameter& p, uint64_t seed) const;
+  bool FullOfFlat() const { return layout_.aliased && layout_.owners == 1; }
   bool RowsOfFull(const Parameter& p) const;
+  at::ScalarType FlatType() const;
   bool Together() const;
   const at::Tensor& FlatOf(const Parameter& p) const;
-  at::Tensor NewState(at::IntArrayRef shape, int64_t MemoryReport::* device, int64_t MemoryReport::* host) const;
+  at::Tensor OwnRows(const at::Tensor& flat, int64_t offset, const Parameter& p) const;
+  at::Tensor NewZeros(bool host, at::IntArrayRef shape, at::ScalarType type, int64_t MemoryReport::* term) const;
   at::Tensor PackMaster(int64_t count);
   void CopyOut();
+  void Refill();
   void Free(const at::Tensor& full) const;
   void FreeGathered(Parameter& p);
 
@@ -89,7 +104,7 @@ class Unit {
   bool released_ = false;      // full but for some parameters
   bool frozen_stale_ = false;  // full tensors of frozen parameters stay and are to be gathered once
   // Own rows, where they are not rows of the full tensors; see Together.
-  at::Tensor master_flat_, frozen_flat_;
+  at::Tensor flat_, frozen_flat_;
   at::Tensor gather_in_, gather_out_;
   int64_t gather_bytes_ = 0;
   dist::WorkPtr gather_;

@@ -5,6 +5,7 @@
 #include <c10/util/Exception.h>
 
 #include "trainer/dist/comm.h"
+#include "trainer/engine/offload_file.h"
 #include "trainer/model/model.h"
 
 namespace trainyard::loop {
@@ -57,6 +58,9 @@ Failure ConnectFailure(const Error& error) {
 Failure FromException(const std::exception& exception) {
   if (dynamic_cast<const dist::CommError*>(&exception) != nullptr) {
     return {contract::kExitCommunication, FirstLine(exception.what())};
+  }
+  if (dynamic_cast<const engine::OffloadError*>(&exception) != nullptr) {
+    return {contract::kExitStorage, FirstLine(exception.what())};
   }
   if (dynamic_cast<const std::bad_alloc*>(&exception) != nullptr) {
     return {contract::kExitOutOfMemory, "out of host memory"};

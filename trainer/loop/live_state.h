@@ -2,10 +2,13 @@
 // function of the rank's thread.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <vector>
 
 #include <ATen/ATen.h>
 
+#include "operator/base/error.h"
 #include "trainer/checkpoint/format.h"
 #include "trainer/engine/engine.h"
 
@@ -14,13 +17,21 @@ namespace trainyard::loop {
 // One tensor of this rank's state: a box of it, without data, and where it lives.
 struct LiveTensor {
   checkpoint::TensorSlice slice;
-  at::Tensor live;  // on the device, or in host memory where the engine keeps it there
-  int unit = 0;     // of the engine; see Engine::BeforeUpdate
+  at::Tensor live;  // on the device, or in host memory where the engine keeps it there; undefined: on disk
+  int64_t bytes = 0;
+  int unit = 0;               // of the engine; see Engine::BeforeUpdate
+  int index = 0, tensor = 0;  // for Engine::CopyShard
 };
 // This rank's boxes of the model (fp32 master weights) and of the optimizer, without those that have no rows.
 struct LiveState {
   std::vector<LiveTensor> model, optim;
 };
 LiveState LiveStateOf(engine::Engine& engine);
+
+// Calls `read` with slices of the state that point to host memory to be read into, and stores what was read: all of
+// them at once, or, where the engine has state on disk, unit by unit. `weights_only`: none of the optimizer's. Returns
+// the first error of `read`. Engine::OnLoaded comes after it.
+Status ReadInto(engine::Engine& engine, bool weights_only,
+                const std::function<Status(const std::vector<checkpoint::TensorSlice>& slices)>& read);
 
 }  // namespace trainyard::loop

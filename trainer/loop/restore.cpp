@@ -16,6 +16,7 @@
 #include "trainer/checkpoint/retention.h"
 #include "trainer/loop/determinism.h"
 #include "trainer/loop/exchange.h"
+#include "trainer/loop/live_state.h"
 #include "trainer/loop/optimizer.h"
 #include "trainer/loop/state.h"
 #include "trainer/observe/log.h"
@@ -167,11 +168,7 @@ Outcome<Read> ReadShards(Session& s, const Choice& choice, Progress& progress) {
     auto taken = TakeState(s, choice, reader->train_state(), weights_only);
     if (!taken) return Fails(Failure{taken.error().exit_code, doing + ": " + taken.error().message});
     progress = std::move(*taken);
-    StateSlices slices = SlicesOf(*s.engine);
-    std::vector<checkpoint::TensorSlice> wanted = std::move(slices.model);
-    if (!weights_only) wanted.insert(wanted.end(), slices.optim.begin(), slices.optim.end());
-    read = reader->Read(wanted);
-    if (read) StoreSlices(slices);
+    read = ReadInto(*s.engine, weights_only, [&](const auto& slices) { return reader->Read(slices); });
   } else {
     read = Fail(reader.error());
   }

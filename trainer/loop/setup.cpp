@@ -1,6 +1,8 @@
 #include "trainer/loop/setup.h"
 
+#include <linux/magic.h>
 #include <sched.h>
+#include <sys/vfs.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -128,6 +130,31 @@ model::ActivationCheckpointing Checkpointing(config::ActivationCheckpointing mod
   return model::ActivationCheckpointing::kNone;
 }
 
+engine::Offload OffloadOf(const config::Parallelism& parallelism) {
+  switch (parallelism.offload) {
+    case config::Offload::kNone:
+      return engine::Offload::kNone;
+    case config::Offload::kCpu:
+      return engine::Offload::kCpu;
+    case config::Offload::kNvme:
+      return engine::Offload::kNvme;
+  }
+  return engine::Offload::kNone;
+}
+
+void SayOffload(const Session& s) {
+  const engine::MemoryReport held = s.engine->memory();
+  if (held.host() + held.disk() == 0) return;
+  const std::string& place = s.engine->options().offload_place.directory;
+  observe::Info(c10::str("offload: this rank holds ", held.host(), " bytes in host memory",
+                         held.disk() > 0 ? c10::str(" and ", held.disk(), " bytes in a file of ", place) : ""));
+  struct statfs system{};
+  if (held.disk() > 0 && statfs(place.c_str(), &system) == 0 && system.f_type == TMPFS_MAGIC) {
+    observe::Warn("parallelism.offloadVolume " + s.job.parallelism.offload_volume +
+                  " is a tmpfs, which is host memory: use a volume on a disk, or parallelism.offload CPU");
+  }
+}
+
 }  // namespace
 
 Outcome<void> Prepare(Session& s, const config::GetEnv& get) {
@@ -192,6 +219,10 @@ void BuildModel(Session& s) {
   options.compute_dtype = s.job.training.precision == config::Precision::kBf16 ? at::kBFloat16 : at::kFloat;
   options.seed = s.job.training.seed;
   options.optimizer = OptimizerOf(s.job.training.optimizer);
+  options.offload = OffloadOf(parallelism);
+  if (options.offload == engine::Offload::kNvme) {
+    options.offload_place.directory = config::VolumePath{parallelism.offload_volume, ""}.Resolve(s.env.volume_root);
+  }
   if (s.job.training.determinism == config::Determinism::kWorldSize) {
     options.exact_micro_batches =
         data::MicroBatchCount(s.job.training.global_batch_size, s.job.training.micro_batch_size);
@@ -210,6 +241,7 @@ void BuildModel(Session& s) {
   observe::Info(c10::str(s.env.world, " ranks with ", s.threads, " threads each, ", s.engine->parameter_count(),
                          " parameters, stage ", options.stage, " in groups of ", s.mesh->shard().size(), ", ",
                          s.train->samples(), " training sequences of ", s.job.training.sequence_length, " tokens"));
+  SayOffload(s);
 }
 
 }  // namespace trainyard::loop

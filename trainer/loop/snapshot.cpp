@@ -9,6 +9,7 @@
 #include <numeric>
 #include <utility>
 
+#include "trainer/engine/offload_file.h"
 #include "trainer/observe/log.h"
 
 namespace trainyard::loop {
@@ -54,8 +55,12 @@ void Snapshot::AddItems(std::vector<LiveTensor> tensors, std::vector<checkpoint:
   slices.clear();
   for (LiveTensor& tensor : tensors) {
     index_[tensor.slice.name] = items_.size();
-    bytes_ += static_cast<int64_t>(tensor.live.nbytes());
-    items_.push_back({std::move(tensor.live), tensor.unit});
+    bytes_ += tensor.bytes;
+    items_.push_back({.live = std::move(tensor.live),
+                      .bytes = tensor.bytes,
+                      .unit = tensor.unit,
+                      .index = tensor.index,
+                      .tensor = tensor.tensor});
     slices.push_back(std::move(tensor.slice));
   }
 }
@@ -63,7 +68,7 @@ void Snapshot::AddItems(std::vector<LiveTensor> tensors, std::vector<checkpoint:
 // As many as fit, from the last one on: training is let go as soon as those in front are written.
 void Snapshot::PlaceItems() {
   int64_t wanted = 0;
-  for (const Item& item : items_) wanted += Aligned(static_cast<int64_t>(item.live.nbytes()));
+  for (const Item& item : items_) wanted += Aligned(item.bytes);
   const int64_t most = budget_ < 0 ? wanted : std::min(budget_, wanted);
   if (!in_place_ && memory_ == nullptr && most > 0 && !Allocate(most)) {
     observe::Warn(c10::str("no memory for a copy of ", most, " bytes of the state: training waits for each save"));
@@ -74,11 +79,10 @@ void Snapshot::PlaceItems() {
   int64_t used = 0;
   while (first_copied_ > 0) {
     Item& item = items_[first_copied_ - 1];
-    const auto bytes = static_cast<int64_t>(item.live.nbytes());
-    if (used + Aligned(bytes) > memory_bytes_) break;
+    if (used + Aligned(item.bytes) > memory_bytes_) break;
     item.place = used;
-    used += Aligned(bytes);
-    bytes_in_place_ -= bytes;
+    used += Aligned(item.bytes);
+    bytes_in_place_ -= item.bytes;
     --first_copied_;
   }
 }
@@ -86,10 +90,12 @@ void Snapshot::PlaceItems() {
 void Snapshot::Begin(engine::Engine& engine, bool in_place) {
   const auto begin = std::chrono::steady_clock::now();
   std::lock_guard lock(mutex_);
+  engine_ = &engine;
   in_place_ = in_place;
   items_.clear();
   index_.clear();
   bytes_ = 0;
+  failed_.clear();
   LiveState state = LiveStateOf(engine);
   AddItems(std::move(state.model), model_);
   AddItems(std::move(state.optim), optim_);
@@ -103,22 +109,29 @@ void Snapshot::Begin(engine::Engine& engine, bool in_place) {
   stall_ = Since(begin);
 }
 
-void Snapshot::Copy(const Item& item) {
+std::string Snapshot::Copy(const Item& item, void* to) const {
   at::NoGradGuard no_grad;
-  char* to = memory_ + item.place;
-  if (item.live.is_cpu() && item.live.is_contiguous()) {
+  if (!item.live.defined()) {
+    try {
+      engine_->CopyShard(item.unit, item.index, item.tensor, to);
+    } catch (const engine::OffloadError& error) {
+      return error.what();
+    }
+  } else if (item.live.is_cpu() && item.live.is_contiguous()) {
     std::memcpy(to, item.live.const_data_ptr(), item.live.nbytes());
-    return;
+  } else {
+    at::from_blob(to, item.live.sizes(), at::TensorOptions(item.live.scalar_type())).copy_(item.live);
   }
-  at::from_blob(to, item.live.sizes(), at::TensorOptions(item.live.scalar_type())).copy_(item.live);
+  return "";
 }
 
 void Snapshot::CopyUpTo(int unit, std::unique_lock<std::mutex>& lock) {
   while (!finished_ && next_ < order_.size() && items_[order_[next_]].unit <= unit) {
     Item& item = items_[order_[next_++]];
     lock.unlock();
-    Copy(item);
+    std::string failed = Copy(item, memory_ + item.place);
     lock.lock();
+    if (failed_.empty()) failed_ = std::move(failed);
     item.copied = true;
     changed_.notify_all();
   }
@@ -178,13 +191,16 @@ Result<const void*> Snapshot::Bytes(const checkpoint::TensorSlice& slice) {
   Item& item = items_[index];
   if (item.place >= 0) {
     changed_.wait(lock, [&] { return item.copied; });
+    if (!failed_.empty()) return Fail(ErrorCode::kUnavailable, failed_);
     return memory_ + item.place;
   }
   lock.unlock();
-  if (item.live.is_cpu() && item.live.is_contiguous()) return item.live.const_data_ptr();
-  at::NoGradGuard no_grad;
+  if (item.live.defined() && item.live.is_cpu() && item.live.is_contiguous()) return item.live.const_data_ptr();
   begun_->Order();
-  scratch_ = item.live.to(at::kCPU).contiguous();
+  scratch_ = at::empty({item.bytes}, at::kByte);
+  if (const std::string failed = Copy(item, scratch_.mutable_data_ptr()); !failed.empty()) {
+    return Fail(ErrorCode::kUnavailable, failed);
+  }
   return scratch_.const_data_ptr();
 }
 

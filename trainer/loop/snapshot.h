@@ -43,7 +43,8 @@ class Snapshot {
   const std::vector<checkpoint::TensorSlice>& optim() const { return optim_; }
   // Copies everything that can be.
   void CopyAll();
-  // The bytes of one of the slices, in host memory until the next call; SaveRequest::fetch.
+  // The bytes of one of the slices, in host memory until the next call; SaveRequest::fetch. Error: kUnavailable when
+  // state that is on disk cannot be read.
   Result<const void*> Bytes(const checkpoint::TensorSlice& slice);
   // The state is needed no more: it has been written, or the save has failed.
   void Finished();
@@ -56,15 +57,17 @@ class Snapshot {
 
  private:
   struct Item {
-    at::Tensor live;
-    int unit = 0;
+    at::Tensor live;  // undefined: on disk
+    int64_t bytes = 0;
+    int unit = 0, index = 0, tensor = 0;
     int64_t place = -1;  // in host memory; below 0: written in place
     bool copied = false;
   };
   void AddItems(std::vector<LiveTensor> tensors, std::vector<checkpoint::TensorSlice>& slices);
   void PlaceItems();
   bool Allocate(int64_t bytes);
-  void Copy(const Item& item);
+  // Returns what went wrong with a state that is on disk, or "".
+  std::string Copy(const Item& item, void* to) const;
   // Copies items up to `unit` that nobody has taken yet.
   void CopyUpTo(int unit, std::unique_lock<std::mutex>& lock);
   bool CopiedUpTo(int unit) const;
@@ -80,6 +83,7 @@ class Snapshot {
   std::vector<checkpoint::TensorSlice> model_, optim_;
   std::unordered_map<std::string, size_t> index_;  // of a slice's name in items_
   std::unique_ptr<device::Event> begun_;
+  const engine::Engine* engine_ = nullptr;
   int64_t bytes_ = 0, bytes_in_place_ = 0;
 
   std::mutex mutex_;  // guards everything below, and `copied` of items
@@ -89,6 +93,7 @@ class Snapshot {
   size_t next_ = 0;            // in order_: what nobody has taken yet
   size_t first_copied_ = 0;    // in items_: those before are written in place
   size_t asked_ = 0;           // in items_: those before the last of these are written
+  std::string failed_;         // why a copy could not be made
   bool finished_ = true;
   bool updating_ = false;  // the rank's thread is in here
   double stall_ = 0;

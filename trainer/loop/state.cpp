@@ -33,30 +33,6 @@ nlohmann::json ModelIdentity(const Session& s) {
 
 }  // namespace
 
-StateSlices SlicesOf(engine::Engine& engine) {
-  StateSlices slices;
-  const LiveState state = LiveStateOf(engine);
-  const auto add = [&](const std::vector<LiveTensor>& from, std::vector<checkpoint::TensorSlice>& to) {
-    for (const LiveTensor& tensor : from) {
-      const at::Tensor host = tensor.live.to(at::kCPU).contiguous();
-      to.push_back(tensor.slice);
-      to.back().data = host.data_ptr();
-      slices.host.push_back(host);
-      slices.device.push_back(tensor.live);
-    }
-  };
-  add(state.model, slices.model);
-  add(state.optim, slices.optim);
-  return slices;
-}
-
-void StoreSlices(const StateSlices& slices) {
-  at::NoGradGuard no_grad;
-  for (size_t i = 0; i < slices.host.size(); ++i) {
-    if (slices.host[i].data_ptr() != slices.device[i].data_ptr()) slices.device[i].copy_(slices.host[i]);
-  }
-}
-
 std::string TrainStateJson(const Session& s) {
   nlohmann::ordered_json json = {{"version", kStateVersion},
                                  {"step", s.progress.step},

@@ -1,29 +1,14 @@
-// Between the session and the bytes of a checkpoint: which tensors it has under which names, and train_state.json.
+// What train_state.json of a checkpoint says of a session.
 // Thread-safety: one thread.
 #pragma once
 
 #include <string>
-#include <vector>
 
-#include <ATen/ATen.h>
 #include <nlohmann/json_fwd.hpp>
 
-#include "trainer/checkpoint/format.h"
-#include "trainer/loop/live_state.h"
 #include "trainer/loop/session.h"
 
 namespace trainyard::loop {
-
-// The live state with memory to write from and to read into.
-struct StateSlices {
-  std::vector<checkpoint::TensorSlice> model, optim;
-  // Memory that the slices point into: the live state where it is in host memory, else host copies.
-  std::vector<at::Tensor> host;
-  std::vector<at::Tensor> device;  // what each of `host` is a copy of
-};
-StateSlices SlicesOf(engine::Engine& engine);
-// Copies host memory back where it is not the live state itself.
-void StoreSlices(const StateSlices& slices);
 
 // {"version", "step", "consumedSequences", "consumedTokens", "skippedSteps", "seed", "sequenceLength",
 // "globalBatchSize",

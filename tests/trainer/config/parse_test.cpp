@@ -401,6 +401,24 @@ TEST(ParseJob, ReadsHowRanksShareTheModel) {
               HasSubstr("use one of EachMicroBatch, LastMicroBatch"));
 }
 
+TEST(ParseJob, ReadsWhereTheStateOfUpdatesIs) {
+  json job = Valid();
+  EXPECT_EQ(Parse(job.dump()).value().parallelism.offload, Offload::kNone);
+  job["parallelism"] = {{"strategy", "FSDP"}, {"offload", "CPU"}};
+  EXPECT_EQ(Parse(job.dump()).value().parallelism.offload, Offload::kCpu);
+  job["parallelism"] = {{"strategy", "FSDP"}, {"offload", "NVMe"}, {"offloadVolume", "scratch"}};
+  const Parallelism p = Parse(job.dump()).value().parallelism;
+  EXPECT_EQ(p.offload, Offload::kNvme);
+  EXPECT_EQ(p.offload_volume, "scratch");
+  EXPECT_THAT(ErrorWith("/parallelism/offload", "Disk"), HasSubstr("use one of CPU, NVMe"));
+  EXPECT_THAT(ErrorWith("/parallelism/offload", "NVMe"),
+              HasSubstr("parallelism.offloadVolume: is missing with offload NVMe; name a volume"));
+  EXPECT_THAT(ErrorWith("/parallelism/offloadVolume", "scratch"),
+              HasSubstr("parallelism.offloadVolume: is for offload NVMe only; remove it"));
+  EXPECT_THAT(ErrorWith("/parallelism", {{"strategy", "FSDP"}, {"offload", "NVMe"}, {"offloadVolume", "a/b"}}),
+              HasSubstr("parallelism.offloadVolume: \"a/b\" is not the name of a volume"));
+}
+
 TEST(ParseJob, ReportsAllProblemsInOneLine) {
   json document = Valid();
   document["training"]["steps"] = 0;

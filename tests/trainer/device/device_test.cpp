@@ -95,7 +95,16 @@ TEST(CpuDevice, EventsArePast) {
   EXPECT_TRUE(event->Done());
   event->Synchronize();
   event->Order();
-  EXPECT_EQ(device->PinnedEmpty({2}, at::kFloat).numel(), 2);
+  const int64_t operations = device->OperationStats().current_bytes, own = device->Stats().current_bytes;
+  {
+    const at::Tensor host = device->PinnedEmpty({2}, at::kFloat);
+    EXPECT_EQ(host.numel(), 2);
+    EXPECT_EQ(device->HostStats().current_bytes, 8);
+    EXPECT_EQ(device->OperationStats().current_bytes, operations);
+    EXPECT_EQ(device->Stats().current_bytes, own);
+  }
+  EXPECT_EQ(device->HostStats().current_bytes, 0);
+  EXPECT_EQ(device->HostStats().peak_bytes, 8);
 }
 
 TEST(OpenDevice, NeverFallsBackToTheCpu_Bug58) {

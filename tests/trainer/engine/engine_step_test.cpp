@@ -22,7 +22,7 @@ struct Trained {
 // `steps` updates with clipping; each rank takes its part of every batch in `micro_batches` micro-batches. An
 // evaluation without gradients runs between the steps.
 Trained Train(const model::LlamaConfig& config, int stage, int world, at::ScalarType type, int steps,
-              int micro_batches = 1, const optim::Options& optimizer = kAdamW, bool offload = false) {
+              int micro_batches = 1, const optim::Options& optimizer = kAdamW, Offload offload = Offload::kNone) {
   const auto units = model::LlamaUnits(config);
   const at::Tensor tokens = Tokens(kBatch, kLength, config.vocab, 3);
   const at::ScalarType master = type == at::kDouble ? at::kDouble : at::kFloat;
@@ -31,7 +31,12 @@ Trained Train(const model::LlamaConfig& config, int stage, int world, at::Scalar
   std::vector<double> first(world), last(world);
   RunRanks(world, [&](int rank, device::Device& device, dist::Comm& comm) {
     Engine engine(device, comm, units,
-                  {.stage = stage, .compute_dtype = type, .offload = offload, .seed = kSeed, .optimizer = optimizer});
+                  {.stage = stage,
+                   .compute_dtype = type,
+                   .offload = offload,
+                   .offload_place = ScratchPlace(),
+                   .seed = kSeed,
+                   .optimizer = optimizer});
     model::Llama llama(config, engine);
     const at::Tensor mine = tokens.narrow(0, rank * (kBatch / world), kBatch / world);
     const double scale = 1.0 / static_cast<double>(kBatch * kLength);
@@ -192,7 +197,7 @@ TEST(EngineStep, HoldsTheBytesOfItsStage) {
   // With offload the device has weights and gradients, the host the rest.
   for (const int stage : {0, 3}) {
     for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
-      const MemoryReport off = Train(DeepLlama(), stage, 2, type, 2, 1, kAdamW, true).memory;
+      const MemoryReport off = Train(DeepLlama(), stage, 2, type, 2, 1, kAdamW, Offload::kCpu).memory;
       const int64_t owners = stage == 0 ? 1 : 2, e = type == at::kFloat ? 4 : 2;
       EXPECT_EQ(off.host_master, 4 * p / owners);
       EXPECT_EQ(off.host_optimizer, 8 * p / owners);

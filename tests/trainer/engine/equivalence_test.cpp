@@ -29,7 +29,7 @@ struct Case {
   bool each = true;
   int64_t bucket_bytes = 25 << 20;
   model::ActivationCheckpointing checkpointing = model::ActivationCheckpointing::kNone;
-  bool offload = false;
+  Offload offload = Offload::kNone;
 
   int owners() const { return stage == 0 ? 1 : shard > 0 ? shard : ranks; }
   // The last rank is short of one in the last round.
@@ -46,7 +46,8 @@ std::string Name(const Case& c) {
   if (c.bucket_bytes < 1 << 20) name += "SmallBuckets";
   if (c.checkpointing == model::ActivationCheckpointing::kSelective) name += "Selective";
   if (c.checkpointing == model::ActivationCheckpointing::kFull) name += "Full";
-  if (c.offload) name += "Offload";
+  if (c.offload == Offload::kCpu) name += "OffloadCpu";
+  if (c.offload == Offload::kNvme) name += "OffloadNvme";
   return name;
 }
 
@@ -144,6 +145,7 @@ Outcome Trained(const Case& c) {
                    .reduce_each_micro_batch = c.each,
                    .bucket_bytes = c.bucket_bytes,
                    .offload = c.offload,
+                   .offload_place = ScratchPlace(),
                    .poison_freed = c.rounds > 1,
                    .seed = kSeed,
                    .optimizer = kSgd});
@@ -210,7 +212,9 @@ std::vector<Case> AllCases() {
             cases.push_back({.stage = stage, .ranks = ranks, .type = type, .rounds = rounds, .checkpointing = mode});
           }
           if (ranks != 3) {
-            cases.push_back({.stage = stage, .ranks = ranks, .type = type, .rounds = rounds, .offload = true});
+            for (const Offload offload : {Offload::kCpu, Offload::kNvme}) {
+              cases.push_back({.stage = stage, .ranks = ranks, .type = type, .rounds = rounds, .offload = offload});
+            }
           }
           // One bucket or several per parameter, and some that hold several parameters.
           if (stage == 0) {

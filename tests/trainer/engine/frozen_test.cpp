@@ -62,11 +62,16 @@ std::string Name(const Grid& g) {
 }
 
 void OnGrid(const Grid& grid, at::ScalarType type,
-            const std::function<void(int rank, Engine& engine, dist::Mesh& mesh)>& body, bool offload = false) {
+            const std::function<void(int rank, Engine& engine, dist::Mesh& mesh)>& body,
+            Offload offload = Offload::kNone) {
   RunRanks(grid.ranks, [&](int rank, device::Device& device, dist::Comm& comm) {
     dist::Mesh mesh(comm, grid.owners);
     Engine engine(device, mesh, Units(),
-                  {.stage = grid.stage, .compute_dtype = type, .offload = offload, .seed = kSeed});
+                  {.stage = grid.stage,
+                   .compute_dtype = type,
+                   .offload = offload,
+                   .offload_place = ScratchPlace(),
+                   .seed = kSeed});
     body(rank, engine, mesh);
   });
 }
@@ -133,17 +138,19 @@ TEST(EngineFrozen, LoadedWeightsReachEveryRank) {
   PlainHost host(Units(), at::kDouble, kSeed + 1);
   const double want = Loss(host, Units(), Input(at::kDouble)).item<double>();
   for (const Grid& grid : Grids()) {
-    for (const bool offload : {false, true}) {
-      SCOPED_TRACE(Name(grid) + (offload ? ", offload" : ""));
+    for (const Offload offload : {Offload::kNone, Offload::kCpu, Offload::kNvme}) {
+      SCOPED_TRACE(Name(grid) + ", offload " + std::to_string(static_cast<int>(offload)));
       OnGrid(
           grid, at::kDouble,
           [&](int rank, Engine& engine, dist::Mesh&) {
             TrainStep(engine, grid, rank, at::kDouble, 1);
-            for (const ShardView& s : engine.Shards()) {
-              host.ForEach([&](const ParamSpec& spec, at::Tensor& p) {
-                if (spec.name == s.name) s.master.copy_(p.detach().narrow(0, s.rows.lo, s.rows.size()));
-              });
-            }
+            engine.VisitShards(true, [&](int, const std::vector<ShardView>& shards) {
+              for (const ShardView& s : shards) {
+                host.ForEach([&](const ParamSpec& spec, at::Tensor& p) {
+                  if (spec.name == s.name) s.master.copy_(p.detach().narrow(0, s.rows.lo, s.rows.size()));
+                });
+              }
+            });
             engine.OnLoaded();
             for (int pass = 0; pass < 2; ++pass) {
               at::NoGradGuard no_grad;

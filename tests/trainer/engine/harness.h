@@ -17,6 +17,7 @@
 #include "trainer/dist/in_process_comm.h"
 #include "trainer/engine/engine.h"
 #include "trainer/engine/init.h"
+#include "trainer/engine/offload.h"
 #include "trainer/model/llama.h"
 #include "trainer/optim/clip.h"
 
@@ -124,21 +125,45 @@ inline Named Like(const std::vector<UnitSpec>& units, at::ScalarType type) {
   return full;
 }
 inline void CollectGradients(Engine& engine, Named& full) {
-  const std::vector<ShardView> shards = engine.Shards();
-  size_t k = 0;
-  for (int u = 0; u < engine.unit_count(); ++u) {
-    for (size_t i = 0; i < engine.unit(u).params.size(); ++i, ++k) {
-      const RowRange rows = shards[k].rows;
+  engine.VisitShards(false, [&](int u, const std::vector<ShardView>& shards) {
+    for (size_t i = 0; i < shards.size(); ++i) {
+      const RowRange rows = shards[i].rows;
       const at::Tensor grad = engine.GradRows(u, static_cast<int>(i));
-      if (grad.defined()) full.at(shards[k].name).narrow(0, rows.lo, rows.size()).copy_(grad);
+      if (grad.defined()) full.at(shards[i].name).narrow(0, rows.lo, rows.size()).copy_(grad);
     }
-  }
+  });
 }
 inline void CollectMasters(Engine& engine, Named& full) {
-  for (const ShardView& s : engine.Shards()) {
-    full.at(s.name).narrow(0, s.rows.lo, s.rows.size()).copy_(s.master);
-  }
+  engine.VisitShards(false, [&](int, const std::vector<ShardView>& shards) {
+    for (const ShardView& s : shards) full.at(s.name).narrow(0, s.rows.lo, s.rows.size()).copy_(s.master);
+  });
 }
+// Masters as `name`, optimizer state as `name` + ".0" and so on; `full` is of Like with names as needed.
+inline void CollectState(Engine& engine, Named& full) {
+  engine.VisitShards(false, [&](int, const std::vector<ShardView>& shards) {
+    for (const ShardView& s : shards) {
+      full.at(s.name).narrow(0, s.rows.lo, s.rows.size()).copy_(s.master);
+      for (size_t i = 0; i < s.state.size(); ++i) {
+        full.at(s.name + "." + std::to_string(i)).narrow(0, s.rows.lo, s.rows.size()).copy_(s.state[i]);
+      }
+    }
+  });
+}
+// The way back, of CollectState's names; collective.
+inline void LoadState(Engine& engine, const Named& full) {
+  engine.VisitShards(true, [&](int, const std::vector<ShardView>& shards) {
+    for (const ShardView& s : shards) {
+      s.master.copy_(full.at(s.name).narrow(0, s.rows.lo, s.rows.size()));
+      for (size_t i = 0; i < s.state.size(); ++i) {
+        s.state[i].copy_(full.at(s.name + "." + std::to_string(i)).narrow(0, s.rows.lo, s.rows.size()));
+      }
+    }
+  });
+  engine.OnLoaded();
+}
+
+// Where tests have the files of NVMe offload.
+inline OffloadPlace ScratchPlace() { return {.directory = ::testing::TempDir()}; }
 
 inline double RelativeError(const at::Tensor& a, const at::Tensor& ref) {
   const at::Tensor r = ref.to(at::kDouble);

@@ -8,6 +8,7 @@
 #include "tests/trainer/loop/checkpoint_tensors.h"
 #include "tests/trainer/loop/thread_ranks.h"
 #include "trainer/checkpoint/fence.h"
+#include "trainer/loop/live_state.h"
 #include "trainer/loop/restore.h"
 #include "trainer/loop/save.h"
 #include "trainer/loop/state.h"
@@ -149,13 +150,9 @@ TEST_F(ReshardTest, StateIsNeitherGatheredForASaveNorReadTwice_Bug16_19_31) {
     const std::string failure = OnRanks(3, [&](Session& s) -> Outcome<void> {
       if (auto restored = Restore(s); !restored) return restored;
       s.progress.step = kSteps;
-      const StateSlices slices = SlicesOf(*s.engine);
-      for (const auto* group : {&slices.model, &slices.optim}) {
-        for (const auto& slice : *group) {
-          int64_t elements = 1;
-          for (const int64_t n : slice.shape) elements *= n;
-          wanted += elements * *checkpoint::DtypeBytes(slice.dtype);
-        }
+      const LiveState live = LiveStateOf(*s.engine);
+      for (const auto* group : {&live.model, &live.optim}) {
+        for (const LiveTensor& tensor : *group) wanted += tensor.bytes;
       }
       state = 12 * s.engine->parameter_count();
       s.saver = std::make_unique<Saver>(s);

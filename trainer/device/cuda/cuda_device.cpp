@@ -109,7 +109,12 @@ class CudaDevice final : public Device {
                                      std::nullopt);
   }
   at::Tensor PinnedEmpty(at::IntArrayRef shape, at::ScalarType type) override {
-    return at::empty(shape, at::TensorOptions(type).pinned_memory(true));
+    at::Tensor t = at::empty(shape, at::TensorOptions(type).pinned_memory(true));
+    Counter* const counter = host_;
+    const auto bytes = static_cast<int64_t>(t.nbytes());
+    counter->Add(bytes);
+    return at::from_blob(
+        t.mutable_data_ptr(), shape, [t, counter, bytes](void*) { counter->Add(-bytes); }, t.options());
   }
 
   void ResizeStorage(const at::Tensor& t, int64_t bytes) override {
@@ -128,6 +133,7 @@ class CudaDevice final : public Device {
   std::unique_ptr<Event> Record() override { return std::make_unique<StreamEvent>(); }
 
   MemoryStats Stats() const override { return allocator_->counter().Stats(); }
+  MemoryStats HostStats() const override { return host_->Stats(); }
   // What the caching allocator has lent besides. Its peak is that of the whole less what this device holds now: exact
   // while the engine's share stands still, and otherwise the nearest that the allocator's counters tell.
   MemoryStats OperationStats() const override {
@@ -144,12 +150,14 @@ class CudaDevice final : public Device {
   void TakeFromOperations(const at::Tensor& /*t*/) override {}
   void ResetPeak() override {
     allocator_->counter().ResetPeak();
+    host_->ResetPeak();
     c10::cuda::CUDACachingAllocator::resetPeakStats(index_);
   }
 
  private:
   const c10::DeviceIndex index_;
   CountingAllocator* const allocator_ = new CountingAllocator;  // NOLINT: tensors may outlive the device
+  Counter* const host_ = new Counter;                           // NOLINT: as above
 };
 
 // Its kernels register themselves when the library is loaded.
