@@ -110,8 +110,10 @@ StateBytes StateOffGpu(const MemoryInput& in) {
   if (in.offload == Offload::kNone) return {};
   StateBytes s = State(in);
   const double updated = TrainedElements(in, StageOf(in) >= 1 ? in.ShardRanks() : 1);
-  // The host updates its own fp32 copy, also where the GPU's weights are fp32 already.
-  if (s.master == 0) s.master = 4 * updated;
+  // The host updates its own fp32 copy, also where the GPU's weights are fp32 already; our trainer, from a window on
+  // disk, updates those.
+  const bool masters = s.master > 0 || !in.engine.streams_weights || in.offload != Offload::kNvme;
+  if (s.master == 0 && masters) s.master = 4 * updated;
   if (!in.offload_parameters) s.weights = 0;
   if (in.engine.streams_weights) {
     s.gradients = 0;

@@ -170,7 +170,10 @@ void InquiryServer::Serve() {
     if (poll(waiting, 2, -1) < 0) continue;  // EINTR
     if (waiting[1].revents != 0) return;
     const int fd = accept4(listen_fd_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0) continue;
+    if (fd < 0) {  // no descriptors are left, for example: the caller stays in the queue
+      poll(&waiting[1], 1, 50);
+      continue;
+    }
     ServeOne(fd);
     close(fd);
   }

@@ -1,13 +1,13 @@
 // Gradients of one rank: taken from autograd parameter by parameter, added up in the master type, and reduced to the
 // rows of their owners. When and into what depends on who owns rows:
-//   one rank       (reduce_local.cpp)      kept as they are
-//   one owner      (reduce_replicated.cpp) added up in one flat buffer that all replicas sum in place, in buckets,
-//   during
-//                                          the last micro-batch
-//   several owners (reduce_sharded.cpp)    put into [owners, n] per unit and reduce-scattered: after the last
-//   micro-batch,
-//                                          or after each and added to the own rows in that order; then summed over the
-//                                          replicas, if there are any, once per step
+// - one rank (reduce_local.cpp): kept as they are;
+// - one owner (reduce_replicated.cpp): added up in one flat buffer that all replicas sum in place, in buckets, during
+// the
+//   last micro-batch;
+// - several owners (reduce_sharded.cpp): put into [owners, n] per unit and reduce-scattered, after the last micro-batch
+//   or after each and added to the own rows in that order; then summed over the replicas, if there are any, once a
+//   step.
+//
 // With exact sums all of these, one rank included, are sums of 64-bit integers (gradient_sums.h) until the step is
 // settled; then gradients are read from them. Other sums over ranks are in rank order. Thread-safety: the rank's thread
 // (autograd calls hooks on the thread that called backward).

@@ -176,6 +176,14 @@ def write(file, made):
 
 
 def save(file, entries):
+    """Rows of an earlier run that stay in the file keep its commit and date."""
+    if file.exists():
+        before = json.loads(file.read_text())
+        kept = {e["name"]: e for e in before["rows"]}
+        for entry in entries:
+            if kept.get(entry["name"]) == entry:
+                entry.setdefault("commit", before["commit"])
+                entry.setdefault("date", before["date"])
     commit = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
     date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     temporary = file.with_suffix(".part")

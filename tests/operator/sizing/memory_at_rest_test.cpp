@@ -183,6 +183,7 @@ TEST(MemoryAtRest, OffloadOfOurTrainerLeavesGradientsOnTheGpuAndStreamsWeightsUn
         EXPECT_DOUBLE_EQ(StateOffGpu(in).Total(), 12 * updated) << "also where the GPU's weights are fp32";
         in.offload = Offload::kNvme;
         EXPECT_DOUBLE_EQ(StateOffGpu(in).weights, fsdp ? recipe.compute * updated : 0) << "what is gathered again";
+        EXPECT_DOUBLE_EQ(StateOffGpu(in).master, recipe.master * updated) << "fp32 weights are their own masters";
       }
     }
   }

@@ -96,7 +96,7 @@ TEST(ResolvedJob, EverySchedulesFieldsArrive) {
 }
 
 // The resolved job of a whole spec, as the operator writes it, read by the trainer.
-Job ReadWhole(const json& change) {
+Job ReadWhole(const json& change, const std::string& offload = "None") {
   json manifest = {{"apiVersion", "trainyard.dev/v1alpha1"},
                    {"kind", "TrainingJob"},
                    {"metadata", {{"name", "tiny"}, {"uid", "u-1"}}},
@@ -115,6 +115,7 @@ Job ReadWhole(const json& change) {
   plan.micro_batch_size = 1;
   plan.activation_checkpointing = "Selective";
   plan.gradient_reduction = "LastMicroBatch";
+  plan.offload = offload;
   const auto read = Parse(lifecycle::ResolvedJob(*job, plan).dump());
   EXPECT_TRUE(read.has_value()) << read.error().message;
   return read ? *read : Job();
@@ -127,6 +128,15 @@ TEST(ResolvedJob, WhatTheEngineIsAskedForArrives) {
   EXPECT_EQ(job.training.activation_checkpointing, ActivationCheckpointing::kSelective);
   EXPECT_EQ(job.training.on_non_finite_loss, NonFinite::kSkipStep);
   EXPECT_EQ(job.training.determinism, Determinism::kWorldSize);
+}
+
+TEST(ResolvedJob, OffloadArrives) {
+  EXPECT_EQ(ReadWhole(json::object()).parallelism.offload, Offload::kNone);
+  EXPECT_EQ(ReadWhole({{"parallelism", {{"offload", "CPU"}}}}, "CPU").parallelism.offload, Offload::kCpu);
+  const Parallelism p =
+      ReadWhole({{"parallelism", {{"offload", "NVMe"}, {"offloadVolume", "corpus"}}}}, "NVMe").parallelism;
+  EXPECT_EQ(p.offload, Offload::kNvme);
+  EXPECT_EQ(p.offload_volume, "corpus");
 }
 
 TEST(ResolvedJob, MixturesEventsAndTimelinesArrive) {

@@ -47,6 +47,7 @@ void Communicator::CheckAlive() const {
 void Communicator::Finish(ncclResult_t result, const char* what, SteadyTime deadline) {
   Check(result, what);
   for (auto pause = std::chrono::microseconds(1); result == ncclInProgress;) {
+    if (aborting_.load()) throw NcclError(std::string(what) + " was aborted");
     if (Clock::now() >= deadline) throw NcclError(std::string(what) + " did not complete within its deadline");
     std::this_thread::sleep_for(pause);
     pause = std::min(pause * 2, std::chrono::microseconds(1000));
@@ -81,6 +82,7 @@ std::string Communicator::AsyncError() {
 }
 
 void Communicator::Abort() {
+  aborting_ = true;
   std::lock_guard lock(mutex_);
   if (comm_ != nullptr) ncclCommAbort(std::exchange(comm_, nullptr));
 }

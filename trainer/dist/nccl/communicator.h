@@ -5,6 +5,7 @@
 
 #include <nccl.h>
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <mutex>
@@ -46,7 +47,7 @@ class Communicator {
 
   // "" while all is well, else what happened to the connections.
   std::string AsyncError();
-  // Ends what is under way on the GPU. For good.
+  // Ends what is under way on the GPU, and a call that waits for its peers. For good.
   void Abort();
 
   // Throws NcclError for anything but success; within a group `ncclInProgress` is success.
@@ -57,8 +58,9 @@ class Communicator {
   void CheckAlive() const;
   void Finish(ncclResult_t result, const char* what, SteadyTime deadline);
 
-  std::mutex mutex_;           // guards the communicator
-  ncclComm_t comm_ = nullptr;  // null: aborted
+  std::atomic<bool> aborting_{false};  // ends a wait that holds the mutex
+  std::mutex mutex_;                   // guards the communicator
+  ncclComm_t comm_ = nullptr;          // null: aborted
 };
 
 }  // namespace trainyard::dist::nccl
