@@ -202,7 +202,7 @@ def write_table(document, file):
     content = json.loads(file.read_text())
     found = {e["name"]: e for e in content["rows"]}
     lines = [f"{content['machine']}; commit {content['commit']}, {content['date'][:10]}. Ours / PyTorch, and the ratio of the two; "
-             "✓ and ✗ say whether it meets its target.", "",
+             "✓ and ✗ say whether it meets its target. Rows of an earlier run have its commit in the JSON file.", "",
              "| row | tokens/s | | tensors, MiB | | resident, MiB | |", "| --- | ---: | --- | ---: | --- | ---: | --- |"]
     for r in spec.rows():
         if "tokens_" + r["name"] in found:
