@@ -60,8 +60,6 @@ std::vector<ShardView> Engine::Shards() {
   return views;
 }
 
-void Engine::BeforeUpdate(std::function<void(int unit)> hook) { impl_->before_update = std::move(hook); }
-
 void Engine::OnLoaded() {
   Impl& s = *impl_;
   at::NoGradGuard no_grad;
