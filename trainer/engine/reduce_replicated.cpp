@@ -31,7 +31,7 @@ class ReplicatedReducer final : public Reducer {
   };
   struct Block {
     int64_t size = 0;
-    at::Tensor sums;  // comes with the first gradient
+    at::Tensor sums;  // there from the start; with exact sums given back once it is read, until the next gradient
   };
 
   void Ready(size_t place);
