@@ -110,14 +110,13 @@ StateBytes StateOffGpu(const MemoryInput& in) {
   if (in.offload == Offload::kNone) return {};
   StateBytes s = State(in);
   const double updated = TrainedElements(in, StageOf(in) >= 1 ? in.ShardRanks() : 1);
-  // The host updates its own fp32 copy, also where the GPU's weights are fp32 already; our trainer, from a window on
-  // disk, updates those.
-  const bool masters = s.master > 0 || !in.engine.streams_weights || in.offload != Offload::kNvme;
-  if (s.master == 0 && masters) s.master = 4 * updated;
+  // The host updates its own fp32 copy, also where the GPU's weights are fp32 already. But our trainer has no second
+  // one on disk: in fp32 it updates the weights that stay in memory.
+  if (s.master == 0 && !(in.engine.streams_weights && in.offload == Offload::kNvme)) s.master = 4 * updated;
   if (!in.offload_parameters) s.weights = 0;
   if (in.engine.streams_weights) {
     s.gradients = 0;
-    // What FSDP gathers again and again: of masters on disk a copy in the type of the arithmetic stays in memory.
+    // What FSDP gathers again and again: with NVMe weights in the type of the arithmetic stay in memory.
     if (StageOf(in) == 3 && in.offload == Offload::kNvme) s.weights = in.recipe.compute * updated;
   }
   return s;

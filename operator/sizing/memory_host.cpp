@@ -47,7 +47,7 @@ HostBytes EstimateHost(const MemoryInput& in, int64_t keep_last) {
     // One is updated while the one before is written and the next one is read.
     const double shards = StageOf(in) >= 1 ? static_cast<double>(in.ShardRanks()) : 1;
     const double largest = std::max(sums->trained_block, sums->trained_root);
-    pinned += 3 * (4 + in.recipe.optimizer) * largest / t / shards;
+    pinned += 3 * ((off.master > 0 ? 4 : 0) + in.recipe.optimizer) * largest / t / shards;
   }
   host.pinned = Whole(pinned);
   if (in.offload == Offload::kCpu) host.offloaded = Whole(off.Total());
@@ -77,7 +77,8 @@ OffloadSeconds OffloadSlowdown(const MemoryInput& in, const OffloadRates& rates,
   seconds.transfer = moved / rates.pcie;
   // Gradient, master and states read, master and states written, new weights written.
   const double read = in.engine.streams_weights ? in.recipe.gradients * trained : off.gradients;
-  const double touched = read + 2 * (off.master + off.optimizer) + in.recipe.compute * trained;
+  const double masters = std::max(off.master, 4 * trained);  // wherever they are
+  const double touched = read + 2 * (masters + off.optimizer) + in.recipe.compute * trained;
   seconds.update = touched / rates.host_memory;
   if (in.offload == Offload::kNvme) {
     const double state = off.master + off.optimizer;
