@@ -1,36 +1,62 @@
-// Writes a small checkpoint of three ranks into a directory and says on standard output what it must hold: for the test
-// that reads it with Python.
+// Writes a small checkpoint of three ranks into a directory and says on standard output what it must hold: for the
+// tests that read it with Python. The tensors of sample.h, or of a whole model with its train state.
 #include <cstdio>
+#include <string>
 
 #include <nlohmann/json.hpp>
 
 #include "operator/base/ids.h"
-#include "tests/trainer/checkpoint/sample.h"
+#include "tests/trainer/checkpoint/model_sample.h"
 #include "trainer/checkpoint/fence.h"
 
-int main(int argc, char** argv) {
-  using namespace trainyard::checkpoint;  // NOLINT: a program of one page
-  if (argc != 2) {
-    std::fprintf(stderr, "usage: checkpoint_sample DIRECTORY\n");
-    return 2;
-  }
-  const int64_t step = 5;
-  const int world = 3;
-  const Fence fence{"sample", 1, 0};
-  if (trainyard::Result<TakeOverInfo> taken = TakeOver(argv[1], fence); !taken) {
-    std::fprintf(stderr, "%s\n", taken.error().message.c_str());
-    return 1;
-  }
-  if (trainyard::Result<CommitInfo> info = SaveSample(argv[1], step, fence, world); !info) {
-    std::fprintf(stderr, "%s\n", info.error().message.c_str());
-    return 1;
-  }
+namespace trainyard::checkpoint {
+namespace {
+
+constexpr int64_t kStep = 5;
+constexpr int kWorld = 3;
+
+// Each tensor's name, shape, and the first element before it is taken modulo 8388593.
+std::string Describe(const std::vector<SampleTensor>& tensors) {
   nlohmann::json out = nlohmann::json::array();
-  for (const TensorSlice& slice : SampleShards(SmallModel(), 0, world, step).all()) {
+  for (const TensorSlice& slice : SampleShards(tensors, 0, kWorld, kStep).all()) {
     out.push_back({{"name", slice.name},
                    {"shape", slice.global_shape},
-                   {"base", (trainyard::StableHash(slice.name) + static_cast<uint64_t>(step)) % 8388593u}});
+                   {"base", (StableHash(slice.name) + static_cast<uint64_t>(kStep)) % 8388593u}});
   }
-  std::printf("%s\n", out.dump().c_str());
+  return out.dump();
+}
+
+Result<std::string> WriteSample(const std::string& root) {
+  const Fence fence{"sample", 1, 0};
+  if (Result<TakeOverInfo> taken = TakeOver(root, fence); !taken) return Fail(taken.error());
+  if (Result<CommitInfo> info = SaveSample(root, kStep, fence, kWorld); !info) return Fail(info.error());
+  return Describe(SmallModel());
+}
+
+std::string WriteModel(const std::string& root, const ModelDescription& model) {
+  SaveModel(root, model, kStep, kWorld);
+  std::vector<SampleTensor> tensors;
+  for (const TensorInfo& tensor : TensorsOf(model)) tensors.push_back({tensor.name, tensor.global_shape});
+  return Describe(tensors);
+}
+
+int Main(int argc, char** argv) {
+  const std::string what = argc == 3 ? argv[2] : "";
+  if (argc < 2 || argc > 3 || (argc == 3 && what != "llama" && what != "gpt2")) {
+    std::fprintf(stderr, "usage: checkpoint_sample DIRECTORY [llama|gpt2]\n");
+    return 2;
+  }
+  Result<std::string> text =
+      what.empty() ? WriteSample(argv[1]) : WriteModel(argv[1], what == "llama" ? SmallLlama() : SmallGpt2());
+  if (!text) {
+    std::fprintf(stderr, "checkpoint_sample: %s\n", text.error().message.c_str());
+    return 1;
+  }
+  std::printf("%s\n", text->c_str());
   return 0;
 }
+
+}  // namespace
+}  // namespace trainyard::checkpoint
+
+int main(int argc, char** argv) { return trainyard::checkpoint::Main(argc, argv); }

@@ -1,0 +1,48 @@
+#include "tests/trainer/checkpoint/model_sample.h"
+
+#include <stdexcept>
+
+#include "trainer/checkpoint/fence.h"
+
+namespace trainyard::checkpoint {
+
+ModelDescription SmallLlama() {
+  ModelDescription m;
+  m.layers = 2, m.hidden = 16, m.heads = 4, m.kv_heads = 2, m.ffn = 24, m.vocab = 40, m.max_positions = 32;
+  return m;
+}
+
+ModelDescription SmallGpt2() {
+  ModelDescription m = SmallLlama();
+  m.family = ModelFamily::kGpt2;
+  m.kv_heads = m.heads;
+  m.tied = true;
+  return m;
+}
+
+std::string SaveModel(const std::string& root, const ModelDescription& model, int64_t step, int world) {
+  const auto check = [](const auto& result) {
+    if (!result) throw std::runtime_error(result.error().message);
+  };
+  const Fence fence{"sample", 1, 0};
+  check(TakeOver(root, fence));
+  std::vector<SampleTensor> tensors;
+  for (const TensorInfo& tensor : TensorsOf(model)) tensors.push_back({tensor.name, tensor.global_shape});
+  std::vector<std::string> reports;
+  for (int rank = 0; rank < world; ++rank) {
+    const SampleShards shards(tensors, rank, world, step);
+    SaveRequest request = SampleRequest(root, step, fence, rank, world);
+    request.model = shards.model;
+    request.optim = shards.optim;
+    const Result<RankReport> report = WriteShards(request);
+    check(report);
+    reports.push_back(report->manifest);
+  }
+  const nlohmann::ordered_json state = {
+      {"version", 1}, {"step", step}, {"maxPositions", model.max_positions}, {"model", ModelIdentity(model)}};
+  const Result<CommitInfo> info = Commit(SampleRequest(root, step, fence, 0, world), state.dump(), reports);
+  check(info);
+  return info->path;
+}
+
+}  // namespace trainyard::checkpoint

@@ -1,0 +1,20 @@
+// Checkpoints of whole models of both families, as our trainer writes them, for the tests of export and import. Values
+// are those of sample.h. Thread-safety: free functions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "tests/trainer/checkpoint/sample.h"
+#include "trainer/checkpoint/huggingface.h"
+
+namespace trainyard::checkpoint {
+
+// Two layers: hidden 16, 4 heads (2 for keys and values in Llama), MLP of 24, 40 tokens, 32 positions.
+ModelDescription SmallLlama();
+ModelDescription SmallGpt2();
+
+// Saves weights and both moments of AdamW at `step`, from `world` ranks, into a fresh `root`; returns the path.
+std::string SaveModel(const std::string& root, const ModelDescription& model, int64_t step, int world);
+
+}  // namespace trainyard::checkpoint
