@@ -22,7 +22,7 @@ RUN [ "$BUILD" = prebuilt ] || TRAINYARD_SETUP=build bash tests/setup.sh
 COPY . .
 RUN [ "$BUILD" = prebuilt ] || { \
       cmake --preset release -DTRAINYARD_BUILD_TESTS=OFF -DTRAINYARD_BUILD_BENCH=OFF \
-   && cmake --build --preset release --target trainyard-operator trainyard-launch trainyard-trainer \
+   && cmake --build --preset release --target trainyard-operator trainyard trainyard-launch trainyard-trainer \
    && bash tests/cluster/image_root.sh --bin build/release/bin --accelerator "$ACCELERATOR" --out build/image; }
 
 # ---- the operator: one program, its libraries, certificates; no shell -----------------------------------------------
@@ -31,7 +31,7 @@ COPY --from=build /src/build/image/operator /
 USER 65532:65532
 ENTRYPOINT ["/usr/local/bin/trainyard-operator"]
 
-# ---- the trainer: launcher, trainer, LibTorch; runs on a read-only root ----------------------------------------------
+# ---- the trainer: launcher, trainer, command line (for checkpoints), LibTorch; runs on a read-only root ---------------
 FROM ${BASE} AS trainer
 COPY --from=build /src/build/image/trainer /
 RUN ldconfig && echo 'trainyard:x:65532:65532:trainyard:/tmp:/usr/sbin/nologin' >>/etc/passwd \

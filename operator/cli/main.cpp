@@ -12,6 +12,7 @@
 #include "operator/cli/client_commands.h"
 #include "operator/cli/exit_codes.h"
 #include "operator/cli/plan/plan_command.h"
+#include "operator/cli/run/interrupts.h"
 #include "operator/cli/run/run_command.h"
 #include "operator/cli/top/top_command.h"
 #include "operator/cli/topology_command.h"
@@ -28,6 +29,22 @@ Console StandardConsole() {
     if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 20) console.width = size.ws_col - 1u;
   }
   return console;
+}
+
+// With Ctrl-C, the pod is deleted before the command ends.
+int RunCheckpointsInPod(const InClusterFlags& flags, const std::vector<std::string>& command) {
+  const Result<kube::Config> config = ClusterConfig(flags);
+  if (!config) {
+    std::cerr << "trainyard: " << config.error().message << "\n";
+    return ExitCodeOf(config.error());
+  }
+  const RealClock clock;
+  const Interrupts interrupts;
+  const auto wait = [&](Milliseconds time) {
+    interrupts.Wait(0, time);
+    return interrupts.count() == 0;
+  };
+  return RunInCluster(*config, flags, command, {std::cout, std::cerr, clock, wait});
 }
 
 int Main(int argc, char** argv) {
@@ -50,7 +67,7 @@ int Main(int argc, char** argv) {
   AddClientCommands(app, exit_code, client);
   AddTopologyCommand(app, exit_code, std::cout, std::cerr);
   AddTopCommand(app, exit_code, {std::cout, std::cerr, clock, ConnectForTop});
-  AddCheckpointsCommand(app, exit_code, std::cout, std::cerr);
+  AddCheckpointsCommand(app, exit_code, std::cout, std::cerr, RunCheckpointsInPod);
   app.add_subcommand("version", "Print the version")->callback([] {
     std::cout << "trainyard " TRAINYARD_VERSION "\n";
   });

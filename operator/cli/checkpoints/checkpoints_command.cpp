@@ -1,130 +1,221 @@
 #include "operator/cli/checkpoints/checkpoints_command.h"
 
-#include <algorithm>
+#include <charconv>
+#include <functional>
+#include <limits>
 #include <memory>
 #include <ostream>
-#include <vector>
+#include <utility>
 
-#include <nlohmann/json.hpp>
-
-#include "operator/base/clock.h"
-#include "operator/base/quantity.h"
-#include "operator/cli/columns.h"
+#include "operator/cli/checkpoints/commands.h"
 #include "operator/cli/exit_codes.h"
-#include "trainer/checkpoint/reader.h"
-#include "trainer/checkpoint/verify.h"
+#include "trainer/checkpoint/format.h"
 
 namespace trainyard::cli {
 namespace {
 
-using checkpoint::Check;
-using checkpoint::CheckpointInfo;
+// Of all commands; each uses some.
+struct Flags {
+  CheckpointRef ref, other;
+  std::string output;
+  bool json = false, boxes = false, model_only = false;
+  PruneFlags prune;
+  ExportFlags exports;
+  std::string source, config;
+  InClusterFlags cluster;
 
-std::string TimeOf(const CheckpointInfo& info) {
-  if (info.created_ms <= 0) return "-";
-  return FormatTime(TimePoint(std::chrono::milliseconds(info.created_ms)));
+  bool AsJson() const { return json || !output.empty(); }
+  bool InCluster() const { return !cluster.job.empty(); }
+};
+
+// "200" as the name of its directory; any other text as it is.
+std::string StepName(const std::string& text) {
+  int64_t step = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), step);
+  const bool number = error == std::errc() && end == text.data() + text.size() && step >= 0;
+  return number ? checkpoint::StepDirectory(step) : text;
 }
 
-std::string Table(const std::vector<CheckpointInfo>& list) {
-  std::vector<std::vector<std::string>> rows = {{"STEP", "SIZE", "TIME", "RANKS", "STATE"}};
-  for (const CheckpointInfo& info : list) {
-    const bool known = info.bytes > 0;
-    rows.push_back({std::to_string(info.step), known ? FormatBytes(static_cast<double>(info.bytes)) : "-", TimeOf(info),
-                    known ? std::to_string(info.world) : "-", info.valid ? "complete" : "bad: " + info.problem});
+class Registrar {
+ public:
+  Registrar(CLI::App& app, int& exit_code, std::ostream& out, std::ostream& err, RunInPod run_in_pod)
+      : parent_(app), exit_code_(exit_code), out_(out), err_(err), run_in_pod_(std::move(run_in_pod)) {}
+
+  void All() {
+    List();
+    Verify();
+    Show();
+    Diff();
+    Prune();
+    Export();
+    Import();
   }
-  return Columns(rows);
-}
 
-nlohmann::json ToJson(const std::vector<CheckpointInfo>& list) {
-  nlohmann::json out = nlohmann::json::array();
-  for (const CheckpointInfo& info : list) {
-    nlohmann::json row = {{"step", info.step}, {"path", info.path}, {"valid", info.valid}};
-    if (info.bytes > 0) {
-      row["bytes"] = info.bytes;
-      row["world"] = info.world;
-      row["jobUid"] = info.job_uid;
-      row["attempt"] = info.attempt;
-    }
-    if (info.created_ms > 0) row["time"] = TimeOf(info);
-    if (!info.valid) row["problem"] = info.problem;
-    out.push_back(std::move(row));
+ private:
+  using Work = std::function<int(const Flags&, std::ostream& out, std::ostream& err)>;
+
+  CLI::App* Add(const char* name, const char* what, Work work) {
+    CLI::App* command = parent_.add_subcommand(name, what);
+    command->add_flag("--json", flags_->json, "The answer as one JSON value");
+    command->add_option("-o,--output", flags_->output, "json: the same")->check(CLI::IsMember({"json"}));
+    command->callback([flags = flags_, work = std::move(work), &exit_code = exit_code_, &out = out_, &err = err_] {
+      exit_code = work(*flags, out, err);
+    });
+    return command;
   }
-  return out;
-}
-
-int Complain(const Error& error, std::ostream& err) {
-  err << "trainyard: " << error.message << "\n";
-  return ExitCodeOf(error);
-}
-
-// Name of the last directory of a path.
-std::string BaseName(const std::string& path) {
-  const size_t end = path.find_last_not_of('/');
-  if (end == std::string::npos) return path;
-  const size_t slash = path.find_last_of('/', end);
-  return path.substr(slash == std::string::npos ? 0 : slash + 1,
-                     end - (slash == std::string::npos ? 0 : slash + 1) + 1);
-}
-
-bool IsCheckpoint(const std::string& path) {
-  if (checkpoint::ParseStepDirectory(BaseName(path))) return true;
-  return checkpoint::PosixFileSystem().Stat(path + "/" + std::string(checkpoint::kManifestFile)).has_value();
-}
-
-int VerifyOne(const std::string& path, std::ostream& out, std::ostream& err) {
-  const Result<checkpoint::VerifyReport> report = checkpoint::Verify(path, Check::kEverything);
-  if (!report) return Complain(report.error(), err);
-  for (const checkpoint::Problem& problem : report->problems) {
-    out << BaseName(path) << ": bad: " << problem.ToString() << "\n";
+  // A command on a directory, or with --job in a pod. `words`: its flags there, besides those of all.
+  using Words = std::function<std::vector<std::string>(const Flags&)>;
+  CLI::App* AddBoth(const char* name, const char* what, Work work, Words words) {
+    CLI::App* command =
+        Add(name, what,
+            [name, work = std::move(work), words = std::move(words), run = run_in_pod_](
+                const Flags& f, std::ostream& out, std::ostream& err) {
+              if (f.ref.path.empty() != f.InCluster() && !(f.InCluster() && name == std::string("diff"))) {
+                err << "trainyard: name a DIRECTORY, or a job with --job\n";
+                return kExitBadInput;
+              }
+              if (!f.InCluster()) return work(f, out, err);
+              std::vector<std::string> there = {name};
+              for (std::string& word : words(f)) there.push_back(std::move(word));
+              if (f.ref.step) there.insert(there.end(), {"--step", std::to_string(*f.ref.step)});
+              if (f.AsJson()) there.push_back("--json");
+              return run(f.cluster, there);
+            });
+    command->add_option("--job", flags_->cluster.job,
+                        "Name of a TrainingJob: its checkpoints, by a pod that mounts them");
+    command->add_option("-n,--namespace", flags_->cluster.ns, "Of the job");
+    command->add_option("--kubeconfig", flags_->cluster.kubeconfig,
+                        "Path; default: $KUBECONFIG, the pod's own, ~/.kube/config");
+    command->add_option("--server", flags_->cluster.server,
+                        "URL of an API server without a log-in, such as 'kubectl proxy'");
+    command->add_option("--image", flags_->cluster.image,
+                        "Of that pod; default: the job's, which has the program trainyard");
+    command->add_option("--timeout", flags_->cluster.start_timeout_seconds, "Seconds that the pod may take to run")
+        ->check(CLI::PositiveNumber)
+        ->capture_default_str();
+    return command;
   }
-  if (!report->ok()) return kExitJobFailed;
-  out << BaseName(path) << ": ok, " << report->tensors << " tensors in " << report->files << " files, "
-      << FormatBytes(static_cast<double>(report->bytes)) << "\n";
-  return kExitOk;
-}
+  void AddOne(CLI::App* command, const char* what) {
+    command->add_option("DIRECTORY", flags_->ref.path, what);
+    command->add_option("--step", flags_->ref.step, "Of the checkpoints in DIRECTORY the one of this step")
+        ->check(CLI::NonNegativeNumber);
+  }
+
+  void List() {
+    AddBoth(
+        "list", "Show the checkpoints of a job, newest first",
+        [](const Flags& f, std::ostream& out, std::ostream& err) {
+          return RunCheckpointsList(f.ref.path, f.AsJson(), out, err);
+        },
+        [](const Flags&) { return std::vector<std::string>{kDirectory}; })
+        ->add_option("DIRECTORY", flags_->ref.path, "Checkpoint directory of a job");
+  }
+  void Verify() {
+    AddOne(AddBoth(
+               "verify", "Read every byte and compare it with its hash",
+               [](const Flags& f, std::ostream& out, std::ostream& err) {
+                 return RunCheckpointsVerify(f.ref, f.AsJson(), out, err);
+               },
+               [](const Flags&) { return std::vector<std::string>{kDirectory}; }),
+           "One checkpoint, or the checkpoint directory of a job: all of them");
+  }
+  void Show() {
+    CLI::App* show = AddBoth(
+        "show", "Show what a checkpoint consists of and who wrote it",
+        [](const Flags& f, std::ostream& out, std::ostream& err) {
+          return RunCheckpointsShow(f.ref, f.boxes, f.AsJson(), out, err);
+        },
+        [](const Flags& f) {
+          std::vector<std::string> words = {kDirectory};
+          if (f.boxes) words.push_back("--boxes");
+          return words;
+        });
+    AddOne(show, "One checkpoint, or the checkpoint directory of a job: its newest valid one");
+    show->add_flag("--boxes", flags_->boxes, "Also which rank wrote which box of each tensor, and where it lies");
+  }
+  void Diff() {
+    CLI::App* diff = AddBoth(
+        "diff", "Say which tensors of two checkpoints differ, and by how much",
+        [](const Flags& f, std::ostream& out, std::ostream& err) {
+          return RunCheckpointsDiff(f.ref, f.other, f.model_only, f.AsJson(), out, err);
+        },
+        [](const Flags& f) {
+          std::vector<std::string> words;
+          for (const std::string& step : {f.ref.path, f.other.path})
+            words.push_back(kDirectory + ("/" + StepName(step)));
+          if (f.model_only) words.push_back("--weights-only");
+          return words;
+        });
+    diff->add_option("A", flags_->ref.path,
+                     "One checkpoint, or the checkpoint directory of a job: its newest valid one; with --job a step")
+        ->required();
+    diff->add_option("B", flags_->other.path, "The other one")->required();
+    diff->add_flag("--weights-only", flags_->model_only, "Leave out the state of the optimizer");
+    diff->footer("Exit code 1 when tensors differ.");
+  }
+  void Prune() {
+    CLI::App* prune = AddBoth(
+        "prune", "Remove old checkpoints; never the newest valid one, never one that is being read",
+        [](const Flags& f, std::ostream& out, std::ostream& err) {
+          return RunCheckpointsPrune(f.ref.path, f.prune, f.AsJson(), out, err);
+        },
+        [](const Flags& f) {
+          std::vector<std::string> words = {kDirectory, "--keep-last", std::to_string(f.prune.keep_last)};
+          if (f.prune.keep_every > 0) {
+            words.insert(words.end(), {"--keep-every", std::to_string(f.prune.keep_every)});
+          }
+          if (f.prune.dry_run) words.push_back("--dry-run");
+          return words;
+        });
+    prune->add_option("DIRECTORY", flags_->ref.path, "Checkpoint directory of a job");
+    const CLI::Range positive(int64_t{1}, std::numeric_limits<int64_t>::max());
+    prune->add_option("--keep-last", flags_->prune.keep_last, "How many of the newest valid ones stay")
+        ->required()
+        ->check(positive);
+    prune->add_option("--keep-every", flags_->prune.keep_every, "Those whose step is a multiple of this stay, too")
+        ->check(positive);
+    prune->add_flag("--dry-run", flags_->prune.dry_run, "Only say what would be removed");
+  }
+  void Export() {
+    CLI::App* exports = Add("export", "Write a checkpoint as transformers or torch.distributed.checkpoint reads it",
+                            [](const Flags& f, std::ostream& out, std::ostream& err) {
+                              return RunCheckpointsExport(f.ref, f.exports, f.AsJson(), out, err);
+                            });
+    AddOne(exports, "One checkpoint, or the checkpoint directory of a job: its newest valid one");
+    exports->get_option("DIRECTORY")->required();
+    exports->add_option("OUT", flags_->exports.directory, "Directory to write; new, or empty")->required();
+    exports->add_option("--to", flags_->exports.to, "huggingface: the weights; dcp: weights and optimizer state")
+        ->required()
+        ->check(CLI::IsMember({"huggingface", "dcp"}));
+    exports->add_option("--dtype", flags_->exports.dtype, "Of the weights, for huggingface; float32 unless given")
+        ->check(CLI::IsMember({"float32", "bfloat16"}));
+    exports->add_option("--max-shard-size", flags_->exports.max_shard_size,
+                        "Most weights in one file, for huggingface; 5GB unless given");
+  }
+  void Import() {
+    CLI::App* imports = Add("import", "Make a checkpoint of step 0 from the weights of a Hugging Face or DCP directory",
+                            [](const Flags& f, std::ostream& out, std::ostream& err) {
+                              return RunCheckpointsImport(f.source, f.ref.path, f.config, f.AsJson(), out, err);
+                            });
+    imports->add_option("SOURCE", flags_->source, "Directory of *.safetensors files")->required();
+    imports->add_option("DIRECTORY", flags_->ref.path, "Checkpoint directory to make; new, or empty")->required();
+    imports->add_option("--config", flags_->config, "config.json of the model; that of SOURCE unless given");
+  }
+
+  CLI::App& parent_;
+  int& exit_code_;
+  std::ostream& out_;
+  std::ostream& err_;
+  const RunInPod run_in_pod_;
+  const std::shared_ptr<Flags> flags_ = std::make_shared<Flags>();
+};
 
 }  // namespace
 
-int RunCheckpointsList(const std::string& root, bool json, std::ostream& out, std::ostream& err) {
-  const Result<std::vector<CheckpointInfo>> list = checkpoint::List(root);
-  if (!list) return Complain(list.error(), err);
-  if (json) {
-    out << ToJson(*list).dump(2) << "\n";
-  } else if (list->empty()) {
-    out << "no checkpoints in " << root << "\n";
-  } else {
-    out << Table(*list);
-  }
-  return kExitOk;
-}
-
-int RunCheckpointsVerify(const std::string& path, std::ostream& out, std::ostream& err) {
-  if (IsCheckpoint(path)) return VerifyOne(path, out, err);
-  const Result<std::vector<CheckpointInfo>> list = checkpoint::List(path);
-  if (!list) return Complain(list.error(), err);
-  if (list->empty()) return Complain({ErrorCode::kNotFound, "there is no checkpoint in " + path}, err);
-  int code = kExitOk;
-  for (const CheckpointInfo& info : *list) code = std::max(code, VerifyOne(info.path, out, err));
-  return code;
-}
-
-void AddCheckpointsCommand(CLI::App& app, int& exit_code, std::ostream& out, std::ostream& err) {
-  struct Flags {
-    std::string path;
-    std::string output;
-  };
-  auto flags = std::make_shared<Flags>();
-  CLI::App* checkpoints = app.add_subcommand("checkpoints", "List and verify checkpoints in a directory");
+void AddCheckpointsCommand(CLI::App& app, int& exit_code, std::ostream& out, std::ostream& err, RunInPod run_in_pod) {
+  CLI::App* checkpoints = app.add_subcommand("checkpoints", "Look at, compare, convert and remove checkpoints");
   checkpoints->require_subcommand(1);
-  CLI::App* list = checkpoints->add_subcommand("list", "Show the checkpoints of a job, newest first");
-  list->add_option("DIRECTORY", flags->path, "Checkpoint directory of a job")->required();
-  list->add_option("-o,--output", flags->output, "json instead of a table")->check(CLI::IsMember({"json"}));
-  list->callback([flags, &exit_code, &out, &err] {
-    exit_code = RunCheckpointsList(flags->path, flags->output == "json", out, err);
-  });
-  CLI::App* verify = checkpoints->add_subcommand("verify", "Read every byte and compare it with its hash");
-  verify->add_option("DIRECTORY", flags->path, "One checkpoint, or the checkpoint directory of a job")->required();
-  verify->callback([flags, &exit_code, &out, &err] { exit_code = RunCheckpointsVerify(flags->path, out, err); });
+  Registrar(*checkpoints, exit_code, out, err, std::move(run_in_pod)).All();
 }
 
 }  // namespace trainyard::cli

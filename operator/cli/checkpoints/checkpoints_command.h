@@ -1,24 +1,22 @@
-// `trainyard checkpoints list|verify DIRECTORY`: what is in a checkpoint directory, and whether every byte of it is
-// right. Works on files alone: no cluster, no LibTorch. Thread-safety: call from one thread.
+// `trainyard checkpoints list|verify|show|diff|prune|export|import`: the flags; what they do is in commands.h for a
+// directory and in in_cluster.h for a job in a cluster. Thread-safety: call from one thread.
 #pragma once
 
+#include <functional>
 #include <iosfwd>
 #include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
+#include "operator/cli/checkpoints/in_cluster.h"
+
 namespace trainyard::cli {
 
-// One row per checkpoint of `root`, newest first: STEP, SIZE, TIME, RANKS, STATE; or a JSON array. Looks at manifests,
-// sizes and hash files and reads no tensor data. Returns an exit code: kExitNotFound without `root`.
-int RunCheckpointsList(const std::string& root, bool json, std::ostream& out, std::ostream& err);
+// Runs a command in a pod (RunInCluster with all but these two given); returns its exit code.
+using RunInPod = std::function<int(const InClusterFlags& flags, const std::vector<std::string>& command)>;
 
-// Reads every byte of one checkpoint (a directory with a manifest.json, or named like a step) or of all checkpoints of
-// a root, and writes a line for each that is right and one per problem of each that is not, naming file, tensor and
-// rank. Returns kExitOk when all are right, kExitJobFailed when one is not, kExitNotFound when there is none.
-int RunCheckpointsVerify(const std::string& path, std::ostream& out, std::ostream& err);
-
-// Registers both; when one runs it sets `exit_code`. The references must outlive `app`.
-void AddCheckpointsCommand(CLI::App& app, int& exit_code, std::ostream& out, std::ostream& err);
+// Registers the commands; when one runs it sets `exit_code`. The references must outlive `app`.
+void AddCheckpointsCommand(CLI::App& app, int& exit_code, std::ostream& out, std::ostream& err, RunInPod run_in_pod);
 
 }  // namespace trainyard::cli

@@ -8,8 +8,10 @@
 #include <nlohmann/json.hpp>
 
 #include "operator/cli/exit_codes.h"
+#include "tests/trainer/checkpoint/model_sample.h"
 #include "tests/trainer/checkpoint/sample.h"
 #include "trainer/checkpoint/fence.h"
+#include "trainer/checkpoint/reader.h"
 
 namespace trainyard::cli {
 namespace {
@@ -31,7 +33,12 @@ class Checkpoints : public testing::Test {
     int code = -1;
     out_.str("");
     err_.str("");
-    AddCheckpointsCommand(app, code, out_, err_);
+    AddCheckpointsCommand(app, code, out_, err_,
+                          [this](const InClusterFlags& flags, const std::vector<std::string>& words) {
+                            cluster_ = flags;
+                            in_pod_ = words;
+                            return 7;
+                          });
     std::reverse(args.begin(), args.end());
     args.push_back("checkpoints");
     app.parse(args);
@@ -42,6 +49,8 @@ class Checkpoints : public testing::Test {
   checkpoint::TempDirectory temp_;
   const std::string root_ = temp_.path();
   std::ostringstream out_, err_;
+  InClusterFlags cluster_;           // of the last command for a pod
+  std::vector<std::string> in_pod_;  // and its words
 };
 
 TEST_F(Checkpoints, ListShowsATableNewestFirst) {
@@ -108,6 +117,150 @@ TEST_F(Checkpoints, VerifyTakesACheckpointUnderAnyName) {
   fs::rename(root_ + "/step-00000200", root_ + "/best");
   EXPECT_EQ(Run({"verify", root_ + "/best"}), kExitOk);
   EXPECT_THAT(out_.str(), testing::StartsWith("best: ok"));
+}
+
+TEST_F(Checkpoints, VerifyAsJson) {
+  Break();
+  EXPECT_EQ(Run({"verify", root_, "--json"}), kExitJobFailed);
+  const nlohmann::json all = nlohmann::json::parse(out_.str());
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[0]["valid"], false);
+  EXPECT_EQ(all[0]["problems"][0]["rank"], 1);
+  EXPECT_EQ(all[0]["problems"][0]["tensor"], "model.embed_tokens.weight");
+  EXPECT_EQ(all[1]["valid"], true);
+  EXPECT_EQ(all[1]["problems"], nlohmann::json::array());
+  EXPECT_EQ(Run({"verify", root_, "--step", "100", "--json"}), kExitOk);
+  EXPECT_EQ(nlohmann::json::parse(out_.str()).size(), 1u);
+}
+
+TEST_F(Checkpoints, ShowSaysWhoWroteWhat) {
+  EXPECT_EQ(Run({"show", root_}), kExitOk);
+  EXPECT_THAT(out_.str(), HasSubstr("step         200\n"));
+  EXPECT_THAT(out_.str(), HasSubstr("2023-11-14T22:13:20Z by job uid-1, attempt 2, round 0\n"));
+  EXPECT_THAT(out_.str(), HasSubstr("3 ranks, in 6 files\n"));
+  EXPECT_THAT(out_.str(), HasSubstr("4 tensors, 2.17K elements, F32, 8.7 kB"));
+  EXPECT_THAT(out_.str(), HasSubstr("  step   200\n")) << "train state";
+  EXPECT_THAT(out_.str(), testing::ContainsRegex("model.embed_tokens.weight +model +F32 +\\[37, 24\\] +3\n"));
+  EXPECT_EQ(Run({"show", root_, "--step", "100", "--boxes"}), kExitOk);
+  EXPECT_THAT(out_.str(), testing::ContainsRegex("model.norm.weight +F32 +\\[3\\] +\\[2:3\\] +1 +[0-9]+-[0-9]+ +model/"
+                                                 "shard-00002-model-00001-of-00001.safetensors\n"));
+}
+
+TEST_F(Checkpoints, ShowAsJsonHasTheBoxesOfEachRank) {
+  EXPECT_EQ(Run({"show", root_ + "/step-00000100", "--boxes", "--json"}), kExitOk);
+  const nlohmann::json shown = nlohmann::json::parse(out_.str());
+  EXPECT_EQ(shown["step"], 100);
+  EXPECT_EQ(shown["world"], 2);
+  EXPECT_EQ(shown["trainState"]["step"], 100);
+  EXPECT_EQ(shown["files"].size(), 4u);
+  EXPECT_EQ(shown["tensors"].size(), 12u);
+  const nlohmann::json& boxes = shown["tensors"][0]["boxes"];
+  ASSERT_EQ(boxes.size(), 2u);
+  EXPECT_EQ(boxes[1]["offset"], (std::vector<int64_t>{19, 0}));
+  EXPECT_EQ(boxes[1]["shape"], (std::vector<int64_t>{18, 24}));
+  EXPECT_EQ(boxes[1]["rank"], 1);
+  EXPECT_EQ(boxes[1]["end"].get<int64_t>() - boxes[1]["begin"].get<int64_t>(), 18 * 24 * 4);
+}
+
+TEST_F(Checkpoints, ShowTakesTheNewestValidOneAndNamesWhatItSkipped) {
+  Break();
+  EXPECT_EQ(Run({"show", root_}), kExitOk);
+  EXPECT_THAT(out_.str(), HasSubstr("step         100\n"));
+  EXPECT_THAT(err_.str(), HasSubstr("trainyard: skipped step-00000200 is bad: model/shard-00002"));
+  EXPECT_EQ(Run({"show", root_, "--step", "300"}), kExitNotFound);
+  EXPECT_THAT(err_.str(), HasSubstr("there is no checkpoint of step 300 in"));
+  EXPECT_EQ(Run({"show", root_ + "/step-00000100", "--step", "100"}), kExitBadInput);
+}
+
+TEST_F(Checkpoints, DiffEndsWithOneWhenTensorsDiffer) {
+  const std::string a = root_ + "/step-00000100", b = root_ + "/step-00000200";
+  EXPECT_EQ(Run({"diff", a, b}), kExitJobFailed);
+  EXPECT_THAT(out_.str(), testing::ContainsRegex("model.norm.weight +3 +3 +100 +[0-9.e-]+ +-\n"));
+  EXPECT_THAT(out_.str(), HasSubstr("12 tensors differ; 12 are in both\ntrain state differs in: step\n"));
+  EXPECT_EQ(Run({"diff", a, a}), kExitOk);
+  EXPECT_EQ(out_.str(), "the same: 12 tensors, 26.0 kB\n");
+  EXPECT_EQ(Run({"diff", a, root_, "--weights-only", "--json"}), kExitJobFailed);
+  const nlohmann::json found = nlohmann::json::parse(out_.str());
+  EXPECT_EQ(found["same"], false);
+  EXPECT_EQ(found["tensors"], 4);
+  EXPECT_EQ(found["differences"][3]["largestAbsolute"], 100);
+  EXPECT_EQ(Run({"diff", a, root_ + "/nowhere"}), kExitNotFound);
+}
+
+TEST_F(Checkpoints, PruneSaysWhatItWouldDoAndDoesIt) {
+  const checkpoint::Fence fence{"uid-1", 2, 0};
+  ASSERT_TRUE(checkpoint::SaveSample(root_, 300, fence, 1));
+  const std::vector<std::string> args = {"prune", root_, "--keep-last", "1", "--keep-every", "200"};
+  std::vector<std::string> dry = args;
+  dry.push_back("--dry-run");
+  EXPECT_EQ(Run(dry), kExitOk);
+  EXPECT_THAT(out_.str(), testing::MatchesRegex("would remove step 100\nwould free [0-9.]+ kB; 2 checkpoints stay\n"));
+  EXPECT_TRUE(fs::exists(root_ + "/step-00000100"));
+  EXPECT_EQ(Run(args), kExitOk);
+  EXPECT_THAT(out_.str(), HasSubstr("removed step 100\n"));
+  EXPECT_FALSE(fs::exists(root_ + "/step-00000100"));
+  EXPECT_TRUE(fs::exists(root_ + "/step-00000200"));
+  EXPECT_EQ(Run({"prune", root_, "--keep-last", "1", "--json"}), kExitOk);
+  const nlohmann::json answer = nlohmann::json::parse(out_.str());
+  EXPECT_EQ(answer["removed"], (std::vector<int64_t>{200}));
+  EXPECT_EQ(answer["kept"], 1);
+  EXPECT_GT(answer["bytesFreed"], 20000);
+}
+
+TEST_F(Checkpoints, PruneLeavesWhatIsBeingReadAndNeedsARule) {
+  const auto reader = checkpoint::Reader::Open(root_ + "/step-00000100");
+  ASSERT_TRUE(reader);
+  EXPECT_EQ(Run({"prune", root_, "--keep-last", "1", "--dry-run"}), kExitOk);
+  EXPECT_THAT(out_.str(), HasSubstr("kept step 100: it is being read\n"));
+  EXPECT_EQ(Run({"prune", root_, "--keep-last", "1"}), kExitOk);
+  EXPECT_TRUE(fs::exists(root_ + "/step-00000100"));
+  EXPECT_THROW(Run({"prune", root_}), CLI::RequiredError);
+  EXPECT_THROW(Run({"prune", root_, "--keep-last", "0"}), CLI::ValidationError);
+}
+
+TEST_F(Checkpoints, ExportAndImportAreEachOthersInverse) {
+  const std::string job = root_ + "/llama", out = root_ + "/out", back = root_ + "/back";
+  checkpoint::SaveModel(job, checkpoint::SmallLlama(), 5, 2);
+  EXPECT_EQ(Run({"export", job, out, "--to", "huggingface", "--max-shard-size", "5 GB"}), kExitBadInput);
+  EXPECT_THAT(err_.str(), HasSubstr("trainyard: --max-shard-size: "));
+  EXPECT_EQ(Run({"export", job, out, "--to", "huggingface", "--max-shard-size", "500KB", "--json"}), kExitOk)
+      << err_.str();
+  const nlohmann::json exported = nlohmann::json::parse(out_.str());
+  EXPECT_EQ(exported["checkpoint"], job + "/step-00000005");
+  EXPECT_EQ(exported["tensors"], 21);
+  EXPECT_EQ(exported["files"], (std::vector<std::string>{"model.safetensors", "config.json"}));
+  EXPECT_EQ(Run({"import", out, back}), kExitOk) << err_.str();
+  EXPECT_THAT(out_.str(), testing::StartsWith(back + "/step-00000000: 21 tensors, "));
+  EXPECT_EQ(Run({"diff", "--weights-only", job, back}), kExitOk) << out_.str();
+  EXPECT_EQ(Run({"import", out, back}), kExitBadInput);
+  EXPECT_THAT(err_.str(), HasSubstr("back is not empty (.staging): import into a new directory"));
+  EXPECT_EQ(Run({"export", job, out, "--to", "dcp"}), kExitBadInput);
+  EXPECT_THAT(err_.str(), HasSubstr("out is not empty (config.json): export into a new directory"));
+  EXPECT_EQ(Run({"export", job, root_ + "/dcp", "--to", "dcp"}), kExitOk);
+  EXPECT_EQ(Run({"import", root_ + "/dcp", root_ + "/again", "--config", out + "/config.json"}), kExitOk) << err_.str();
+  EXPECT_THAT(out_.str(), HasSubstr("; 42 others of the source are no weights of the model\n"));
+  EXPECT_EQ(Run({"import", root_ + "/nowhere", root_ + "/again"}), kExitNotFound);
+  EXPECT_THROW(Run({"export", job, out}), CLI::RequiredError);
+  EXPECT_THROW(Run({"export", job, out, "--to", "gguf"}), CLI::ValidationError);
+}
+
+TEST_F(Checkpoints, WithAJobTheCommandGoesToAPod) {
+  using testing::ElementsAre;
+  EXPECT_EQ(Run({"list", "--job", "llama", "-n", "team", "--image", "registry/trainer:1", "--json"}), 7);
+  EXPECT_EQ(cluster_.job + " " + cluster_.ns + " " + cluster_.image, "llama team registry/trainer:1");
+  EXPECT_THAT(in_pod_, ElementsAre("list", "{}", "--json"));
+  EXPECT_EQ(Run({"verify", "--job", "llama", "--step", "200"}), 7);
+  EXPECT_THAT(in_pod_, ElementsAre("verify", "{}", "--step", "200"));
+  EXPECT_EQ(Run({"show", "--job", "llama", "--boxes", "-o", "json"}), 7);
+  EXPECT_THAT(in_pod_, ElementsAre("show", "{}", "--boxes", "--json"));
+  EXPECT_EQ(Run({"diff", "--job", "llama", "100", "step-00000200", "--weights-only"}), 7);
+  EXPECT_THAT(in_pod_, ElementsAre("diff", "{}/step-00000100", "{}/step-00000200", "--weights-only"));
+  EXPECT_EQ(Run({"prune", "--job", "llama", "--keep-last", "2", "--keep-every", "1000", "--dry-run"}), 7);
+  EXPECT_THAT(in_pod_, ElementsAre("prune", "{}", "--keep-last", "2", "--keep-every", "1000", "--dry-run"));
+  for (const std::vector<std::string>& args : {std::vector<std::string>{"list"}, {"list", root_, "--job", "llama"}}) {
+    EXPECT_EQ(Run(args), kExitBadInput);
+    EXPECT_EQ(err_.str(), "trainyard: name a DIRECTORY, or a job with --job\n");
+  }
 }
 
 }  // namespace

@@ -1,0 +1,82 @@
+// RunCheckpointsExport and RunCheckpointsImport of commands.h.
+#include <ostream>
+
+#include <nlohmann/json.hpp>
+
+#include "operator/base/clock.h"
+#include "operator/base/quantity.h"
+#include "operator/cli/checkpoints/commands.h"
+#include "operator/cli/checkpoints/locate.h"
+#include "operator/cli/exit_codes.h"
+#include "trainer/checkpoint/export.h"
+#include "trainer/checkpoint/import.h"
+
+namespace trainyard::cli {
+namespace {
+
+using checkpoint::ExportInfo;
+
+// "5GB" as transformers writes it, or a quantity of Kubernetes.
+Result<int64_t> ParseSize(std::string text) {
+  if (text.size() > 1 && text.back() == 'B') text.pop_back();
+  if (!text.empty() && text.back() == 'K') text.back() = 'k';
+  Result<int64_t> size = ParseQuantity(text);
+  if (!size) return Fail(size.error().Wrap("--max-shard-size"));
+  if (*size < 1) return Fail(ErrorCode::kInvalidArgument, "--max-shard-size: at least one byte");
+  return size;
+}
+
+Result<ExportInfo> Export(const std::string& path, const ExportFlags& flags) {
+  if (flags.to == "dcp") return checkpoint::ExportDcp(path, flags.directory);
+  const Result<int64_t> most = ParseSize(flags.max_shard_size);
+  if (!most) return Fail(most.error());
+  Result<checkpoint::Reader> reader = checkpoint::Reader::Open(path);
+  if (!reader) return Fail(reader.error());
+  return checkpoint::ExportHuggingFace(*reader, flags.directory, {flags.dtype == "bfloat16" ? "BF16" : "F32", *most});
+}
+
+}  // namespace
+
+int RunCheckpointsExport(const CheckpointRef& ref, const ExportFlags& flags, bool json, std::ostream& out,
+                         std::ostream& err) {
+  const Result<std::string> path = Locate(ref, err);
+  if (!path) return Complain(path.error(), err);
+  const Result<ExportInfo> info = Export(*path, flags);
+  if (!info) return Complain(info.error(), err);
+  if (json) {
+    const nlohmann::ordered_json answer = {{"checkpoint", *path},          {"to", flags.to},
+                                           {"directory", flags.directory}, {"tensors", info->tensors},
+                                           {"bytes", info->bytes},         {"files", info->files}};
+    out << answer.dump(2) << "\n";
+  } else {
+    out << BaseName(*path) << ": " << info->tensors << " tensors, " << FormatBytes(static_cast<double>(info->bytes))
+        << " written to " << flags.directory << "\n";
+  }
+  return kExitOk;
+}
+
+int RunCheckpointsImport(const std::string& source, const std::string& root, const std::string& config, bool json,
+                         std::ostream& out, std::ostream& err) {
+  checkpoint::ImportOptions options;
+  options.source = source;
+  options.root = root;
+  options.config = config;
+  options.time = RealClock().Now();
+  const Result<checkpoint::ImportInfo> info = checkpoint::ImportWeights(options);
+  if (!info) return Complain(info.error(), err);
+  if (json) {
+    const nlohmann::ordered_json answer = {{"path", info->path},
+                                           {"tensors", info->tensors},
+                                           {"ignored", info->ignored},
+                                           {"bytes", info->bytes},
+                                           {"model", checkpoint::ModelIdentity(info->model)}};
+    out << answer.dump(2) << "\n";
+    return kExitOk;
+  }
+  out << info->path << ": " << info->tensors << " tensors, " << FormatBytes(static_cast<double>(info->bytes));
+  if (info->ignored > 0) out << "; " << info->ignored << " others of the source are no weights of the model";
+  out << "\n";
+  return kExitOk;
+}
+
+}  // namespace trainyard::cli

@@ -1,0 +1,119 @@
+#include "operator/cli/checkpoints/pod.h"
+
+#include <algorithm>
+
+#include "operator/cli/checkpoints/in_cluster.h"
+#include "operator/lifecycle/pod_spec.h"
+#include "trainer/contract/contract.h"
+
+namespace trainyard::cli {
+namespace {
+
+using nlohmann::json;
+
+tl::unexpected<Error> Cannot(const api::TrainingJob& job, const std::string& why) {
+  return Fail(ErrorCode::kFailedPrecondition, "job " + job.meta.ns + "/" + job.meta.name + " " + why);
+}
+
+// The entry of that name in a list of named things; null without one.
+json Named(const json& list, const std::string& name) {
+  const auto found = std::find_if(list.begin(), list.end(), [&](const json& one) { return one["name"] == name; });
+  return found == list.end() ? json() : *found;
+}
+
+json Affinity(const std::string& node) {
+  const json term = {
+      {"matchFields", json::array({{{"key", "metadata.name"}, {"operator", "In"}, {"values", json::array({node})}}})}};
+  return {{"nodeAffinity",
+           {{"requiredDuringSchedulingIgnoredDuringExecution", {{"nodeSelectorTerms", json::array({term})}}}}}};
+}
+
+std::string Text(const json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+json FirstOf(const json& pod, const char* list) {
+  const auto status = pod.find("status");
+  if (status == pod.end() || !status->is_object()) return json::object();
+  const auto found = status->find(list);
+  return found != status->end() && found->is_array() && !found->empty() ? found->front() : json::object();
+}
+
+// The container's state "waiting"; an empty object when it has none.
+json Waiting(const json& pod) {
+  const json state = FirstOf(pod, "containerStatuses").value("state", json::object());
+  return state.value("waiting", json::object());
+}
+
+}  // namespace
+
+Result<json> CheckpointsPod(const api::TrainingJob& job, const PodRequest& request) {
+  if (!job.spec.checkpoint) return Cannot(job, "has no spec.checkpoint");
+  const api::Checkpoint& checkpoint = *job.spec.checkpoint;
+  const std::string image = !request.image.empty() ? request.image
+                            : job.status.trainer   ? job.status.trainer->image
+                                                   : "";
+  if (image.empty()) return Cannot(job, "has not run yet, so its image is not known: name one with --image");
+  const json volume = Named(lifecycle::Volumes(job), checkpoint.volume);
+  const json mount = Named(lifecycle::VolumeMounts(job), checkpoint.volume);
+  if (volume.is_null() || mount.is_null()) return Cannot(job, "has no volume " + checkpoint.volume);
+  if (volume.contains("emptyDir")) {
+    return Cannot(job, "keeps its checkpoints in an emptyDir, which each pod has for itself: nothing stays to look at");
+  }
+  const std::string path = checkpoint.path.empty() ? job.meta.name : checkpoint.path;
+  const std::string directory = mount["mountPath"].get<std::string>() + "/" + path;
+  json command = {"trainyard", "checkpoints"};
+  for (std::string word : request.command) {
+    if (word.starts_with(kDirectory)) word.replace(0, std::string_view(kDirectory).size(), directory);
+    command.push_back(word);
+  }
+  json spec = {{"restartPolicy", "Never"},
+               {"automountServiceAccountToken", false},
+               {"enableServiceLinks", false},
+               {"terminationGracePeriodSeconds", 5},
+               // A node of GPUs refuses pods without one; this one comes for the volume.
+               {"tolerations", json::array({{{"operator", "Exists"}}})},
+               {"securityContext", lifecycle::PodSecurity(job)},
+               {"volumes", json::array({volume})},
+               {"containers", json::array({{{"name", "checkpoints"},
+                                            {"image", image},
+                                            {"command", command},
+                                            {"volumeMounts", json::array({mount})},
+                                            {"resources", {{"requests", {{"cpu", "100m"}, {"memory", "256Mi"}}}}},
+                                            {"securityContext", lifecycle::ContainerSecurity(job)}}})}};
+  if (!request.node.empty()) spec["affinity"] = Affinity(request.node);
+  const json owner = {
+      {"apiVersion", api::kApiVersion}, {"kind", api::kKind}, {"name", job.meta.name}, {"uid", job.meta.uid}};
+  return json{{"apiVersion", "v1"},
+              {"kind", "Pod"},
+              {"metadata",
+               {{"name", request.name},
+                {"namespace", job.meta.ns},
+                {"labels", {{std::string(contract::kLabelRole), "checkpoints"}}},
+                {"ownerReferences", json::array({owner})}}},
+              {"spec", std::move(spec)}};
+}
+
+std::string WhyItCannotRun(const json& pod) {
+  const json waiting = Waiting(pod);
+  for (const char* reason : {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull",
+                             "CreateContainerConfigError", "CreateContainerError"}) {
+    if (Text(waiting, "reason") == reason) {
+      return std::string("its pod cannot run: ") + reason + ": " + Text(waiting, "message");
+    }
+  }
+  return "";
+}
+
+std::string WhyItWaits(const json& pod) {
+  const json waiting = Waiting(pod);
+  if (!Text(waiting, "reason").empty()) return Text(waiting, "reason") + " " + Text(waiting, "message");
+  const json conditions = pod.value("status", json::object()).value("conditions", json::array());
+  for (const json& condition : conditions) {
+    if (Text(condition, "status") == "False" && !Text(condition, "message").empty()) return Text(condition, "message");
+  }
+  return "no node has taken it";
+}
+
+}  // namespace trainyard::cli
