@@ -127,14 +127,35 @@ void Fields(A& a, V& v) {
   a("maxCost", v.max_cost);
 }
 
+template <typename A, Of<VerifyCheckpoints> V>
+void Fields(A& a, V& v) {
+  a("afterSave", v.after_save);
+  a("everyHours", v.every_hours);
+}
+
+template <typename A, Of<ResumeFrom> V>
+void Fields(A& a, V& v) {
+  a("volume", v.volume);
+  a("path", v.path);
+  a("step", v.step);
+  a("weightsOnly", v.weights_only);
+}
+
 template <typename A, Of<Checkpoint> V>
 void Fields(A& a, V& v) {
   a("volume", v.volume);
   a.NonEmpty("path", v.path);
-  a.Group("every", [&](auto& every) { every("steps", v.every_steps); });
+  a.OptionalGroup("every", v.every_steps || v.every_minutes, [&](auto& every) {
+    every("steps", v.every_steps);
+    every("minutes", v.every_minutes);
+  });
   a("keepLast", v.keep_last);
+  a("keepEverySteps", v.keep_every_steps);
+  a("verify", v.verify);
   a("resume", v.resume);
   a("resumeStep", v.resume_step);
+  a("resumeFrom", v.resume_from);
+  a("onDelete", v.on_delete);
 }
 
 template <typename A, Of<VolumeDirectory> V>
@@ -215,6 +236,7 @@ void Fields(A& a, V& v) {
   a("deletionTimestamp", v.deletion_time);
   a("labels", v.labels);
   a("annotations", v.annotations);
+  a("finalizers", v.finalizers);
 }
 
 }  // namespace trainyard::api

@@ -48,6 +48,7 @@ TRAINYARD_ENUM_NAMES(NvLink, 3, {NvLink::kRequired, "Required"}, {NvLink::kPrefe
 TRAINYARD_ENUM_NAMES(TopologyMode, 2, {TopologyMode::kRequired, "Required"}, {TopologyMode::kPreferred, "Preferred"});
 TRAINYARD_ENUM_NAMES(Goal, 2, {Goal::kCheapest, "Cheapest"}, {Goal::kFastest, "Fastest"});
 TRAINYARD_ENUM_NAMES(Resume, 3, {Resume::kLatest, "Latest"}, {Resume::kNever, "Never"}, {Resume::kStep, "Step"});
+TRAINYARD_ENUM_NAMES(OnDelete, 2, {OnDelete::kRetain, "Retain"}, {OnDelete::kDelete, "Delete"});
 TRAINYARD_ENUM_NAMES(Phase, 10, {Phase::kPending, "Pending"}, {Phase::kQueued, "Queued"}, {Phase::kPlacing, "Placing"},
                      {Phase::kStarting, "Starting"}, {Phase::kRunning, "Running"}, {Phase::kResizing, "Resizing"},
                      {Phase::kRecovering, "Recovering"}, {Phase::kSuspended, "Suspended"},

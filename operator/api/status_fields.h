@@ -171,6 +171,10 @@ void Fields(A& a, V& v) {
   a("trainerPhase", v.trainer_phase);
   a("resumedFromStep", v.resumed_from_step);
   a("parameterHash", v.parameter_hash);
+  a("stateHash", v.state_hash);
+  a("loadedStateHash", v.loaded_state_hash);
+  a("loadSeconds", v.load_seconds);
+  a("loadBytes", v.load_bytes);
   a("memory", v.memory);
   a("rankMemory", v.rank_memory);
   a("lossSpike", v.loss_spike);
@@ -183,6 +187,52 @@ void Fields(A& a, V& v) {
   a("bytes", v.bytes);
   a("seconds", v.seconds);
   a("time", v.time);
+  a("stallSeconds", v.stall_seconds);
+  a("writeSeconds", v.write_seconds);
+  a("verifySeconds", v.verify_seconds);
+  a("verified", v.verified);
+  a("everySeconds", v.every_seconds);
+  a("costSeconds", v.cost_seconds);
+  a("nextStep", v.next_step);
+  a("freeBytes", v.free_bytes);
+  a("directoryBytes", v.directory_bytes);
+  a("failures", v.failures);
+  a("failure", v.failure);
+  a("meanHoursBetweenFailures", v.mean_failure_hours);
+  a("failureEstimate", v.failure_source);
+  a("fullAt", v.full_at);
+}
+
+template <typename A, Of<Exposure> V>
+void Fields(A& a, V& v) {
+  a("gpuHours", v.gpu_hours);
+  a("failures", v.failures);
+}
+
+template <typename A, Of<ResizeSeconds> V>
+void Fields(A& a, V& v) {
+  a("place", v.place);
+  a("drain", v.drain);
+  a("save", v.save);
+  a("start", v.start);
+  a("load", v.load);
+  a("firstStep", v.first_step);
+}
+
+template <typename A, Of<ResizeStatus> V>
+void Fields(A& a, V& v) {
+  a("from", v.from);
+  a("to", v.to);
+  a("why", v.why);
+  a("attempt", v.attempt);
+  a.PreciseTime("wantedAt", v.wanted_at);
+  a.PreciseTime("stoppedAt", v.stopped_at);
+  a.PreciseTime("goneAt", v.gone_at);
+  a.PreciseTime("loadedAt", v.loaded_at);
+  a("seconds", v.seconds);
+  a("bytesReadPerRank", v.bytes_read_per_rank);
+  a("savedHash", v.saved_hash);
+  a("loadedHash", v.loaded_hash);
 }
 
 template <typename A, Of<JobStatus> V>
@@ -213,6 +263,9 @@ void Fields(A& a, V& v) {
   a("progress", v.progress);
   a.PreciseTime("progressTime", v.progress_time);
   a("checkpoint", v.checkpoint);
+  a("exposure", v.exposure);
+  a("resize", v.resize);
+  a.PreciseTime("removingSince", v.removing_since);
   a("measured", v.measured);
   a("advice", v.advice);
 }

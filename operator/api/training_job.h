@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "operator/api/checkpoint.h"
 #include "operator/api/pod_template.h"
 #include "operator/api/progress.h"
 #include "operator/api/training.h"
@@ -37,7 +38,6 @@ enum class OffloadTo { kNone, kCpu, kNvme };
 enum class NvLink { kRequired, kPreferred, kAny };
 enum class TopologyMode { kRequired, kPreferred };
 enum class Goal { kCheapest, kFastest };
-enum class Resume { kLatest, kNever, kStep };
 
 struct Architecture {
   Family family = Family::kLlama;
@@ -102,15 +102,6 @@ struct Gpus {
 struct Budget {
   double max_hours = 0;
   double max_cost = 0;  // needs a catalogue with prices
-};
-
-struct Checkpoint {
-  std::string volume;
-  std::string path;           // empty: the job's name
-  int64_t every_steps = 500;  // spec.checkpoint.every.steps
-  int64_t keep_last = 3;
-  Resume resume = Resume::kLatest;
-  int64_t resume_step = 0;
 };
 
 // A directory in a volume, for what the trainer writes besides checkpoints.
@@ -305,13 +296,6 @@ struct Restarts {
   int64_t infrastructure = 0;
 };
 
-struct CheckpointStatus {
-  int64_t step = 0;  // last durable
-  int64_t bytes = 0;
-  double seconds = 0;
-  std::string time;
-};
-
 struct JobStatus {
   Phase phase = Phase::kPending;
   std::string reason;  // one line for people
@@ -340,6 +324,9 @@ struct JobStatus {
   std::optional<TimePoint> told_at;        // when the reason of a job that waits was last changed; limits how often
   std::optional<TimePoint> progress_time;  // when progress was last copied here; limits how often
   std::optional<CheckpointStatus> checkpoint;
+  std::optional<Exposure> exposure;         // absent: nothing has run yet
+  std::optional<ResizeStatus> resize;       // the last one, or the one under way
+  std::optional<TimePoint> removing_since;  // when onDelete: Delete began: the pods were gone, and it has 10 minutes
   std::optional<PlanCorrections> measured;  // for the plan of the next attempt
   std::vector<std::string> advice;
 };
@@ -356,6 +343,7 @@ struct Meta {
   std::optional<TimePoint> deletion_time;
   std::map<std::string, std::string> labels;
   std::map<std::string, std::string> annotations;
+  std::vector<std::string> finalizers;
 };
 
 struct TrainingJob {

@@ -4,8 +4,10 @@
 
 #include "operator/api/checks.h"
 #include "operator/api/names.h"
+#include "operator/api/validation_checkpoint.h"
 #include "operator/api/validation_pod.h"
 #include "operator/api/validation_training.h"
+#include "operator/api/validation_volumes.h"
 #include "operator/base/quantity.h"
 
 namespace trainyard::api {
@@ -123,27 +125,6 @@ void CheckGpus(Checks& c, const Spec& spec) {
   }
 }
 
-// The volume that `path` names, which must exist.
-const Volume* NamedVolume(Checks& c, const Spec& spec, const std::string& path, const std::string& name) {
-  if (!c.Required(path, name, "the name of one of spec.volumes")) return nullptr;
-  auto found = std::find_if(spec.volumes.begin(), spec.volumes.end(), [&](const Volume& v) { return v.name == name; });
-  if (found != spec.volumes.end()) return &*found;
-  std::vector<std::string_view> known;
-  for (const Volume& volume : spec.volumes) known.push_back(volume.name);
-  c.Report(path, "no volume " + Quoted(name) + " in spec.volumes; " +
-                     (known.empty() ? "the list is empty" : Suggest(name, known)));
-  return nullptr;
-}
-
-// A volume that the job reads or writes through `path` must exist and outlive a pod.
-void CheckVolumeUse(Checks& c, const Spec& spec, const std::string& path, const std::string& name) {
-  const Volume* volume = NamedVolume(c, spec, path, name);
-  if (volume == nullptr || !volume->empty_dir) return;
-  c.Report(path, "volume " + Quoted(name) +
-                     " is an emptyDir, which is empty at first and vanishes with its pod; use a "
-                     "persistentVolumeClaim or hostPath");
-}
-
 // A scratch volume may well vanish with its pod.
 void CheckOffload(Checks& c, const Spec& spec) {
   const Parallelism& p = spec.parallelism;
@@ -187,37 +168,15 @@ void CheckData(Checks& c, const Spec& spec) {
 }
 
 void CheckObserve(Checks& c, const Spec& spec) {
-  const auto directory = [&](const std::string& p, const std::string& volume, const std::string& path) {
-    CheckVolumeUse(c, spec, p + ".volume", volume);
-    if (c.Required(p + ".path", path, "a directory in the volume")) c.RelativePath(p + ".path", path);
-  };
   if (const auto& board = spec.observe.tensor_board) {
-    directory("spec.observe.tensorBoard", board->volume, board->path);
+    CheckDirectory(c, spec, "spec.observe.tensorBoard", board->volume, board->path);
   }
   const auto& profile = spec.observe.profile;
   if (!profile) return;
   const std::string p = "spec.observe.profile";
   c.Range(p + ".fromStep", profile->from_step, 1, kMaxSteps);
   c.Range(p + ".steps", profile->steps, 1, 10'000);
-  if (!profile->volume.empty() || !profile->path.empty()) directory(p, profile->volume, profile->path);
-}
-
-void CheckCheckpoint(Checks& c, const Spec& spec) {
-  if (!spec.checkpoint) return;
-  const Checkpoint& ck = *spec.checkpoint;
-  const std::string p = "spec.checkpoint.";
-  CheckVolumeUse(c, spec, p + "volume", ck.volume);
-  if (!ck.path.empty()) c.RelativePath(p + "path", ck.path);
-  c.Range(p + "every.steps", ck.every_steps, 1, kMaxSteps);
-  c.Range(p + "keepLast", ck.keep_last, 1, 10'000);
-  c.Range(p + "resumeStep", ck.resume_step, 0, kMaxSteps);
-  if (ck.resume == Resume::kStep && ck.resume_step == 0) {
-    c.Report(p + "resumeStep", "is required when resume is Step");
-  }
-  if (ck.resume != Resume::kStep && ck.resume_step > 0) {
-    c.Report(p + "resumeStep",
-             "has no meaning when resume is " + std::string(ToString(ck.resume)) + "; set resume to Step or drop it");
-  }
+  if (!profile->volume.empty() || !profile->path.empty()) CheckDirectory(c, spec, p, profile->volume, profile->path);
 }
 
 void CheckProgram(Checks& c, const Spec& spec) {
@@ -253,37 +212,6 @@ void CheckProgram(Checks& c, const Spec& spec) {
     }
     c.Length(p + ".value", env.value, 32'768);
     c.Unique(p + ".name", env.name, seen);
-  }
-}
-
-void CheckVolumes(Checks& c, const std::vector<Volume>& volumes) {
-  c.Items("spec.volumes", volumes.size(), 64);
-  std::set<std::string> seen;
-  for (size_t i = 0; i < volumes.size(); ++i) {
-    const Volume& v = volumes[i];
-    std::string p = At("spec.volumes", i);
-    if (c.Required(p + ".name", v.name, "a DNS label such as corpus") && !IsDnsLabel(v.name)) {
-      c.Report(p + ".name",
-               Quoted(v.name) + " is not a DNS label: at most 63 lower-case letters, digits and '-', not at the ends");
-    }
-    if (v.name.starts_with(kReservedVolumePrefix)) {
-      c.Report(p + ".name", Quoted(v.name) + " is reserved; names must not start with " + kReservedVolumePrefix);
-    }
-    c.Unique(p + ".name", v.name, seen);
-    int sources = (v.claim_name.empty() ? 0 : 1) + (v.host_path.empty() ? 0 : 1) + (v.empty_dir ? 1 : 0);
-    if (sources != 1) {
-      c.Report(p, "needs exactly one of persistentVolumeClaim, hostPath and emptyDir, has " + std::to_string(sources));
-    }
-    if (!v.claim_name.empty() && !IsDnsSubdomain(v.claim_name)) {
-      c.Report(p + ".persistentVolumeClaim.claimName", Quoted(v.claim_name) + " is not a DNS name");
-    }
-    c.Length(p + ".hostPath.path", v.host_path, 1024);
-    if (!v.host_path.empty() && !v.host_path.starts_with('/')) {
-      c.Report(p + ".hostPath.path", Quoted(v.host_path) + " must be absolute");
-    }
-    if ((v.host_path + "/").find("/../") != std::string::npos) {
-      c.Report(p + ".hostPath.path", Quoted(v.host_path) + " must not contain '..' parts");
-    }
   }
 }
 
@@ -323,7 +251,7 @@ std::vector<std::string> Validate(const TrainingJob& job) {
   CheckBudget(c, job.spec.budget);
   CheckOffload(c, job.spec);
   CheckObserve(c, job.spec);
-  CheckCheckpoint(c, job.spec);
+  CheckCheckpoint(c, job);
   c.Range("spec.recovery.maxRestarts.user", job.spec.recovery.max_user_restarts, 0, 1'000'000);
   c.Range("spec.recovery.maxRestarts.infrastructure", job.spec.recovery.max_infrastructure_restarts, 0, 1'000'000);
   c.Range("spec.recovery.maxGraceSeconds", job.spec.recovery.max_grace_seconds, 1, 86'400);

@@ -98,6 +98,10 @@ Status ActionRunner::RunOne(const api::TrainingJob& job, const Action& action) t
     }
     case Action::Kind::kDeleteService:
       return IgnoreGone(cluster_.Delete(Kind::kService, key, {action.uid, "", std::nullopt}));
+    case Action::Kind::kAddFinalizer:
+      return SetFinalizer(job, true);
+    case Action::Kind::kRemoveFinalizer:
+      return SetFinalizer(job, false);
   }
   return Fail(ErrorCode::kInternal, "unknown action");
 } catch (const std::exception& exception) {  // on a thread of the pool nobody else could catch it
@@ -120,6 +124,20 @@ Status ActionRunner::Create(const api::TrainingJob& job, Kind kind, const Action
     return {};
   }
   return Fail(ErrorCode::kAlreadyExists, NameIsTaken(job, kind, action, *existing));
+}
+
+Status ActionRunner::SetFinalizer(const api::TrainingJob& job, bool wanted) {
+  std::vector<std::string> finalizers = job.meta.finalizers;
+  std::erase(finalizers, lifecycle::kCheckpointFinalizer);
+  if (wanted) finalizers.push_back(lifecycle::kCheckpointFinalizer);
+  // The list is replaced as a whole: another controller's entry must not get lost, nor come back.
+  const json patch = {
+      {"metadata",
+       {{"uid", job.meta.uid}, {"resourceVersion", job.meta.resource_version}, {"finalizers", finalizers}}}};
+  const Result<json> patched =
+      cluster_.Patch(Kind::kTrainingJob, {job.meta.ns, job.meta.name}, cluster::PatchType::kMerge, patch, false);
+  if (patched || patched.error().code == ErrorCode::kNotFound) return {};
+  return Fail(patched.error());
 }
 
 Status ActionRunner::Ungate(const ObjectKey& key, const std::string& uid) {

@@ -30,6 +30,8 @@ class ActionRunner {
   Status RunOne(const api::TrainingJob& job, const lifecycle::Action& action);
   Status Create(const api::TrainingJob& job, cluster::Kind kind, const lifecycle::Action& action);
   Status Ungate(const cluster::ObjectKey& key, const std::string& uid);
+  // Adds or removes the job's finalizer, if the job is still the version that this decision has written.
+  Status SetFinalizer(const api::TrainingJob& job, bool wanted);
 
   cluster::Cluster& cluster_;
   runtime::TaskPool& pool_;

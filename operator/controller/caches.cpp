@@ -174,7 +174,8 @@ JobPtr Caches::Job(const ObjectKey& key) const {
 
 Ledger::View Caches::View(TimePoint now) {
   return {ledger_, now, [this](const std::string& name) { return nodes_.Get({"", name}); },
-          [this](const std::string& name) { return Priority(name); }};
+          [this](const std::string& name) { return Priority(name); },
+          [this, now](const std::string& uid) { return job_index_.ExposureBeside(uid, now); }};
 }
 
 Result<api::PriorityClass> Caches::Priority(const std::string& name) const {

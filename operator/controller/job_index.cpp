@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "operator/lifecycle/lifecycle.h"
+
 namespace trainyard::controller {
 namespace {
 
@@ -31,7 +33,7 @@ void JobIndex::Set(const cluster::ObjectKey& key, const JobPtr& job) {
     entries_.erase(old);
   }
   if (!job) return;
-  Entry entry{job->uid, job->job.status.phase, {}};
+  Entry entry{job->uid, job->job.status.phase, {}, job};
   for (const placement::Booking& booking : job->bookings) entry.nodes.insert(booking.node);
   by_uid_[entry.uid] = key;
   // A running job that wants another size waits as well.
@@ -68,6 +70,18 @@ std::vector<cluster::ObjectKey> JobIndex::OnNode(const std::string& node) const 
   const auto found = by_node_.find(node);
   if (found == by_node_.end()) return {};
   return {found->second.begin(), found->second.end()};
+}
+
+api::Exposure JobIndex::ExposureBeside(const std::string& uid, TimePoint now) const {
+  std::lock_guard lock(mutex_);
+  api::Exposure total;
+  for (const auto& [key, entry] : entries_) {
+    if (entry.uid == uid) continue;
+    const api::Exposure one = lifecycle::ExposureOf(entry.job->job.status, now);
+    total.gpu_hours += one.gpu_hours;
+    total.failures += one.failures;
+  }
+  return total;
 }
 
 std::map<api::Phase, int64_t> JobIndex::Phases() const {

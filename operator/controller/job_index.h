@@ -25,12 +25,15 @@ class JobIndex {
   bool AnyWaiting() const;
   std::vector<cluster::ObjectKey> OnNode(const std::string& node) const;
   std::map<api::Phase, int64_t> Phases() const;
+  // What all jobs but this one have run through until `now`.
+  api::Exposure ExposureBeside(const std::string& uid, TimePoint now) const;
 
  private:
   struct Entry {
     std::string uid;
     api::Phase phase = api::Phase::kPending;
     std::set<std::string> nodes;
+    JobPtr job;
   };
   void Remove(const cluster::ObjectKey& key, const Entry& entry);
 

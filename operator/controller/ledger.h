@@ -64,8 +64,14 @@ class Ledger {
    public:
     using FindNodeFunction = std::function<NodePtr(const std::string& name)>;
     using PriorityFunction = std::function<Result<api::PriorityClass>(const std::string& name)>;
-    View(Ledger& ledger, TimePoint now, FindNodeFunction find_node, PriorityFunction priority)
-        : ledger_(ledger), now_(now), find_node_(std::move(find_node)), priority_(std::move(priority)) {}
+    using ExposureFunction = std::function<api::Exposure(const std::string& job_uid)>;
+    View(Ledger& ledger, TimePoint now, FindNodeFunction find_node, PriorityFunction priority,
+         ExposureFunction exposure_beside)
+        : ledger_(ledger),
+          now_(now),
+          find_node_(std::move(find_node)),
+          priority_(std::move(priority)),
+          exposure_beside_(std::move(exposure_beside)) {}
     ~View() override;  // a place in the line that was asked for and not reserved is given up
 
     const api::NodeSnapshot* FindNode(const std::string& name) const override;
@@ -75,6 +81,7 @@ class Ledger {
     const placement::Line& LastLine() const;
     bool MayBePreempted(const std::string&) const override { return ledger_.victims_ > 0; }
     Result<api::PriorityClass> Priority(const std::string& name) const override { return priority_(name); }
+    api::Exposure ExposureBeside(const std::string& job_uid) const override { return exposure_beside_(job_uid); }
     // Counts these bookings beside the settled ones of the job, and its standing in place of the settled one, until
     // Settle(), which must follow. True: others who wait may have more now.
     bool Reserve(const std::string& job_uid, const Bookings& claims, const Standing& standing);
@@ -86,6 +93,7 @@ class Ledger {
     const TimePoint now_;
     const FindNodeFunction find_node_;
     const PriorityFunction priority_;
+    const ExposureFunction exposure_beside_;
     mutable std::string asked_;                     // UID of the job that asked for its place in the line
     mutable std::map<std::string, NodePtr> nodes_;  // keeps alive what was given out
     mutable std::unique_lock<std::mutex> lock_;

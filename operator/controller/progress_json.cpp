@@ -22,6 +22,28 @@ std::optional<double> Number(const json& status, const char* key, JsonReader& re
   return std::isfinite(value) ? std::optional(value) : std::nullopt;
 }
 
+api::CheckpointStatus CheckpointFrom(const json& said, JsonReader& reader) {
+  const auto number = [&](const char* key) { return Number(said, key, reader); };
+  const auto integer = [&](const char* key) { return reader.Integer(said, key); };
+  api::CheckpointStatus out;
+  out.step = integer("step").value_or(0);
+  out.bytes = integer("bytes").value_or(0);
+  out.seconds = number("seconds").value_or(0);
+  out.time = reader.String(said, "time");
+  out.stall_seconds = number("stallSeconds");
+  out.write_seconds = number("writeSeconds");
+  out.verify_seconds = number("verifySeconds");
+  if (said.contains("verified") && !said["verified"].is_null()) out.verified = reader.Bool(said, "verified");
+  out.every_seconds = number("everySeconds");
+  out.cost_seconds = number("costSeconds");
+  out.next_step = integer("nextStep");
+  out.free_bytes = integer("freeBytes");
+  out.directory_bytes = integer("directoryBytes");
+  out.failures = integer("failures");
+  out.failure = reader.String(said, "failure");
+  return out;
+}
+
 }  // namespace
 
 Result<ProgressReport> ProgressFromJson(const json& status, const std::string& job_uid) {
@@ -51,6 +73,12 @@ Result<ProgressReport> ProgressFromJson(const json& status, const std::string& j
   progress.trainer_phase = reader.String(status, "phase");
   progress.resumed_from_step = reader.Integer(status, "resumedFromStep");
   progress.parameter_hash = reader.String(status, "parameterHash");
+  progress.state_hash = reader.String(status, "stateHash");
+  progress.loaded_state_hash = reader.String(status, "loadedStateHash");
+  if (const json& restored = reader.Object(status, "restored"); !restored.empty()) {
+    progress.load_seconds = Number(restored, "seconds", reader);
+    progress.load_bytes = reader.Integer(restored, "mostBytesRead");
+  }
   progress.skipped_steps = reader.Integer(status, "skippedSteps");
   const api::StepTime time{.data = Number(status, "dataSeconds", reader),
                            .compute = Number(status, "computeSeconds", reader),
@@ -78,10 +106,8 @@ Result<ProgressReport> ProgressFromJson(const json& status, const std::string& j
                                         .activations_peak = bytes("activationsPeak"),
                                         .peak_total = bytes("peakTotal")};
   }
-  if (const json& checkpoint = reader.Object(status, "checkpoint"); checkpoint.contains("step")) {
-    report.checkpoint = api::CheckpointStatus{
-        reader.Integer(checkpoint, "step").value_or(0), reader.Integer(checkpoint, "bytes").value_or(0),
-        Number(checkpoint, "seconds", reader).value_or(0), reader.String(checkpoint, "time")};
+  if (const json& checkpoint = reader.Object(status, "checkpoint"); !checkpoint.empty()) {
+    report.checkpoint = CheckpointFrom(checkpoint, reader);
   }
   if (reader.error()) return Fail(*reader.error());
   return report;

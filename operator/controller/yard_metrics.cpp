@@ -26,6 +26,10 @@ bool NewStop(const api::JobStatus& before, const api::JobStatus& after, const ch
   return !before.stop || before.stop->reason != reason || before.stop->attempt != after.stop->attempt;
 }
 
+int64_t FailedSaves(const api::JobStatus& status) {
+  return status.checkpoint ? status.checkpoint->failures.value_or(0) : 0;
+}
+
 }  // namespace
 
 std::string SizeClass(int64_t gpus) {
@@ -111,8 +115,8 @@ bool Backfills(const placement::Line& line, const std::string& job_uid) {
 }
 
 void BeginCounters(runtime::Metrics& metrics) {
-  for (const auto& name :
-       {metric::kPreemptions, metric::kUndone, metric::kBackfilled, metric::kPodsCreated, metric::kStatusWrites}) {
+  for (const auto& name : {metric::kPreemptions, metric::kUndone, metric::kBackfilled, metric::kPodsCreated,
+                           metric::kStatusWrites, metric::kSaveFailures}) {
     metrics.Count(name, {}, 0);
   }
   for (const char* budget : {"user", "infrastructure"}) metrics.Count(metric::kRestarts, {{"class", budget}}, 0);
@@ -122,6 +126,9 @@ void BeginCounters(runtime::Metrics& metrics) {
 void CountChange(const api::TrainingJob& before, const api::JobStatus& after, runtime::Metrics& metrics) {
   if (NewStop(before.status, after, "Preempted")) metrics.Count(metric::kPreemptions);
   if (NewStop(before.status, after, "Undo")) metrics.Count(metric::kUndone);
+  if (const int64_t more = FailedSaves(after) - FailedSaves(before.status); more > 0) {
+    metrics.Count(metric::kSaveFailures, {}, Of(more));
+  }
   const bool first_claim = before.status.attempt == 0 && after.attempt == 1 && after.placement && !after.stop;
   if (first_claim && after.plan && after.placing_since && before.meta.creation_time) {
     const std::chrono::duration<double> waited =

@@ -185,6 +185,8 @@ void Claim(Context& c) {
   c.s.plan = choice->plan;
   c.s.placement = Placed(c, *choice);
   c.s.trainer = FrozenTrainer(c.job, c.opt);
+  FreezeFailureEstimate(c);
+  ClaimsSize(c);
   c.s.started = false;
   c.s.stop.reset();
   c.s.retry_after.reset();
@@ -198,6 +200,8 @@ void Claim(Context& c) {
     c.s.progress->resumed_from_step.reset();
     c.s.progress->trainer_phase.clear();
     c.s.progress->tokens_per_second.reset();
+    c.s.progress->state_hash.clear();
+    c.s.progress->loaded_state_hash.clear();
   }
   const std::string what =
       "attempt " + std::to_string(c.s.attempt) + ": " + choice->placement.why + FabricText(*c.s.placement) + less;

@@ -5,6 +5,8 @@
 
 #include "operator/api/defaults.h"
 #include "operator/lifecycle/conditions.h"
+#include "operator/lifecycle/failure_rate.h"
+#include "operator/lifecycle/pod_builder.h"
 #include "operator/lifecycle/standing.h"
 
 namespace trainyard::lifecycle {
@@ -24,7 +26,12 @@ bool Unreachable(const api::NodeSnapshot& node) {
 Context::Context(const Input& input, const Options& options) : in(input), opt(options), job(input.job), s(job.status) {
   api::ApplyDefaults(job);
   for (const api::PodSnapshot& pod : in.pods) {
-    if (pod.job_uid == job.meta.uid && pod.owner_uid == job.meta.uid) mine.push_back(&pod);
+    if (pod.job_uid != job.meta.uid || pod.owner_uid != job.meta.uid) continue;
+    if (pod.name == RemovalPodName(job)) {
+      removal = &pod;
+    } else {
+      mine.push_back(&pod);
+    }
   }
   RankPods();
 }
@@ -110,6 +117,10 @@ bool Context::MayBePreempted() {
   return in.surroundings != nullptr ? in.surroundings->MayBePreempted(job.meta.uid) : !in.waiting.empty();
 }
 
+api::Exposure Context::OthersExposure() {
+  return in.surroundings != nullptr ? in.surroundings->ExposureBeside(job.meta.uid) : in.others_exposure;
+}
+
 Result<api::PriorityClass> Context::NamedPriority() {
   const std::string& name = job.spec.priority_class_name;
   return in.surroundings != nullptr ? in.surroundings->Priority(name) : FindPriority(in.priority_classes, name);
@@ -137,6 +148,7 @@ void Context::Act(Action::Kind kind, std::string name, std::string uid, nlohmann
 }
 
 bool Context::Condition(std::string_view type, bool value, std::string reason, std::string message) {
+  if (type == kReady && !value) EndExposure(s, in.now);
   return SetCondition(s, type, value, std::move(reason), std::move(message), job.meta.generation, in.now);
 }
 

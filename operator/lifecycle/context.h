@@ -37,6 +37,7 @@ struct Context {
   Decision out;
   // Pods of this job: its label and its owner reference. Others with our label are not ours to touch.
   std::vector<const api::PodSnapshot*> mine;
+  const api::PodSnapshot* removal = nullptr;  // the one that removes the checkpoints of a deleted job; not in `mine`
   // The live attempt's pods by node rank, null where none exists; empty when nothing is claimed.
   std::vector<const api::PodSnapshot*> ranks;
   std::optional<api::PlanStatus> plan;  // answers this generation; see planning.cpp
@@ -62,6 +63,8 @@ struct Context {
   // Valid until the next call; see Surroundings::Line().
   const placement::Line& Line(const placement::WaitingGang* asking = nullptr);
   bool MayBePreempted();
+  // What the other jobs of the cluster have run through.
+  api::Exposure OthersExposure();
   // Of the class that the job names; of the default one where there is no such class.
   api::PriorityClass Priority();
   Result<api::PriorityClass> NamedPriority();

@@ -38,12 +38,17 @@ Decision CatchUp(Context& c, int64_t newest) {
 
 void RunSteps(Context& c) {
   ReadProgress(c);
-  if (c.Terminal()) return SweepTerminal(c);
+  KeepFinalizer(c);
+  if (c.Terminal()) {
+    SweepTerminal(c);
+    return RemoveCheckpoints(c);
+  }
   if (c.job.meta.deletion_time) {
     StopForDeletion(c);
     ContinueStop(c);
     Release(c);
-    return SweepOldAttempts(c);
+    SweepOldAttempts(c);
+    return RemoveCheckpoints(c);
   }
   JudgePlan(c);
   ObserveExits(c);
@@ -55,6 +60,7 @@ void RunSteps(Context& c) {
   Release(c);
   Claim(c);
   WatchNodes(c);
+  WatchSize(c);
   Advance(c);
   SweepOldAttempts(c);
 }

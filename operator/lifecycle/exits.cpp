@@ -46,12 +46,6 @@ bool NodeHoldsUp(const api::PodSnapshot* pod) {
   return says("Insufficient ") || says("node(s) ") || says("Too many pods");
 }
 
-// Nothing that a node or time does makes such a pod start.
-bool ClaimIsMissing(const std::string& message) {
-  const size_t claim = message.find("persistentvolumeclaim \"");
-  return claim != std::string::npos && message.find("not found", claim) != std::string::npos;
-}
-
 // The deadlines of a gang on its way up; `late` are ranks that are missing or unbound.
 void WatchStart(Context& c) {
   TimePoint since = c.s.placing_since.value_or(c.in.now);
@@ -123,6 +117,13 @@ void TakeBack(Context& c, const std::vector<RankFailure>& failures, const RankFa
 }
 
 }  // namespace
+
+bool ClaimIsMissing(const std::string& message) {
+  const size_t claim = message.find("persistentvolumeclaim \"");
+  if (claim == std::string::npos) return false;
+  return message.find("not found", claim) != std::string::npos ||
+         message.find("is being deleted", claim) != std::string::npos;
+}
 
 std::string SuccessText(const Context& c) {
   if (!c.s.progress || c.s.progress->steps <= 0) return "finished";

@@ -133,6 +133,8 @@ bool RankFailure::WentWithNode() const { return failure_class == kNodeLost || fa
 
 bool RankFailure::IsEcho() const { return failure_class == contract::failure_class::kCommunication; }
 
+std::string WordsOf(const api::PodSnapshot& pod) { return SaidOf(ParseTermination(pod.termination_message), pod); }
+
 RankFailure MakeFailure(int64_t rank, const std::string& node, const std::string& failure_class, std::string message) {
   const ClassRule& rule = RuleOf(failure_class);
   return {.rank = rank,
@@ -206,7 +208,12 @@ void EndAttempt(Context& c, const RankFailure& cause, int64_t failed_ranks) {
   std::string message = "attempt " + std::to_string(c.s.attempt) + " failed: " + cause.message;
   if (failed_ranks > 1) message += " (" + std::to_string(failed_ranks - 1) + " more failed with it)";
   CountFailure(c);
+  if (HasRun(c) && (cause.budget == Budget::kUser || cause.budget == Budget::kInfrastructure)) {
+    if (!c.s.exposure) c.s.exposure.emplace();
+    ++c.s.exposure->failures;
+  }
   if (cause.blames_node) BlameNode(c, cause.node);
+  LostSize(c, cause.message);
   const TimePoint due = c.in.now + std::chrono::seconds(LostGraceSeconds(c.job)) + c.opt.pod_termination_timeout;
   c.s.stop = api::StopStatus{kStopFailed, c.s.attempt, due};
   if (!HasRun(c) && !cause.WentWithNode()) c.s.undone_generation = c.job.meta.generation;

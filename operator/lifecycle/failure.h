@@ -32,6 +32,9 @@ struct RankFailure {
 // How rank `rank` of the live attempt failed; nullopt while it has not. `pod` null: it was there and vanished.
 std::optional<RankFailure> FailureOf(Context& c, int64_t rank, const api::PodSnapshot* pod);
 
+// What a pod that has ended said of it, in one line; empty: nothing.
+std::string WordsOf(const api::PodSnapshot& pod);
+
 // One of a class of failure.cpp's table.
 RankFailure MakeFailure(int64_t rank, const std::string& node, const std::string& failure_class, std::string message);
 

@@ -50,6 +50,8 @@ class Surroundings {
   virtual bool MayBePreempted(const std::string& job_uid) const = 0;
   // The class that a job names; empty: the cluster's default one, or {"", 0}. Error: kNotFound, with the known ones.
   virtual Result<api::PriorityClass> Priority(const std::string& name) const = 0;
+  // What all jobs but this one have run through so far, those that run now included.
+  virtual api::Exposure ExposureBeside(const std::string& job_uid) const = 0;
 };
 
 // Who plans jobs. An interface, so that plans can be remembered: the same question must have the same answer.
@@ -74,6 +76,7 @@ struct Input {
   std::vector<placement::WaitingGang> waiting;   // WaitingOf other jobs
   std::vector<placement::RunningGang> running;   // RunningOf other jobs
   std::vector<api::PriorityClass> priority_classes;
+  api::Exposure others_exposure;
   Planner* planner = nullptr;  // null: sizing::PlanJob
   bool service_exists = false;
   std::string refused;  // why what this attempt needs cannot be made, where trying at once again would not help
@@ -111,8 +114,20 @@ struct Options {
   Backoff backoff;                               // between attempts
 };
 
+// On jobs whose checkpoints go with them (spec.checkpoint.onDelete: Delete).
+inline constexpr const char* kCheckpointFinalizer = "trainyard.dev/checkpoints";
+
 struct Action {
-  enum class Kind { kCreateService, kCreatePod, kUngatePod, kDeletePod, kDeleteAllPods, kDeleteService };
+  enum class Kind {
+    kCreateService,
+    kCreatePod,
+    kUngatePod,
+    kDeletePod,
+    kDeleteAllPods,
+    kDeleteService,
+    kAddFinalizer,    // kCheckpointFinalizer, on the job itself; as it is now, else the action fails
+    kRemoveFinalizer  // the same
+  };
   Kind kind = Kind::kCreatePod;
   nlohmann::json object;       // for creates: the whole Kubernetes object
   std::string name;            // of the object; empty for kDeleteAllPods
@@ -150,6 +165,9 @@ std::optional<placement::WaitingGang> WaitingOf(const api::TrainingJob& job, con
 // stopped for nobody: how important it is only its owner knows.
 std::optional<placement::RunningGang> RunningOf(const api::TrainingJob& job,
                                                 const Result<api::PriorityClass>& priority);
+
+// What a job has run through so far, an attempt that runs now included.
+api::Exposure ExposureOf(const api::JobStatus& status, TimePoint now);
 
 // The class called `name` among `known`, as Surroundings::Priority has it.
 Result<api::PriorityClass> FindPriority(const std::vector<api::PriorityClass>& known, const std::string& name);

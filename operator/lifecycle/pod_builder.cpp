@@ -4,6 +4,7 @@
 #include <string>
 
 #include "operator/api/names.h"
+#include "operator/base/ids.h"
 #include "operator/lifecycle/pod_spec.h"
 #include "operator/lifecycle/pod_template.h"
 #include "operator/lifecycle/resolved_job.h"
@@ -89,6 +90,42 @@ json Container(const api::TrainingJob& job, int64_t node_rank, int64_t gpus, con
   return container;
 }
 
+// Small: it reads names and removes files.
+json RemovalContainer(const api::TrainingJob& job, const json& command, const std::string& image) {
+  json mounts = json::array();
+  for (const json& mount : VolumeMounts(job)) {
+    if (mount["name"] == job.spec.checkpoint->volume || mount["name"] == kRunVolume || mount["name"] == kTmpVolume) {
+      mounts.push_back(mount);
+    }
+  }
+  const auto plain = [](const char* name, std::string_view value) {
+    return json{{"name", name}, {"value", std::string(value)}};
+  };
+  return {{"name", std::string(contract::kContainerName)},
+          {"image", image},
+          {"command", command},
+          {"env", json::array({plain(contract::kEnvJobUid, job.meta.uid),
+                               plain(contract::kEnvAttempt, std::to_string(job.status.attempt)),
+                               plain(contract::kEnvVolumeRoot, contract::kDefaultVolumeRoot),
+                               plain(contract::kEnvRunDir, contract::kDefaultRunDir),
+                               plain(contract::kEnvTerminationLog, contract::kDefaultTerminationLog)})},
+          {"resources", {{"requests", {{"cpu", "100m"}, {"memory", "256Mi"}}}}},
+          {"volumeMounts", mounts},
+          {"securityContext", ContainerSecurity(job)},
+          {"terminationMessagePath", std::string(contract::kDefaultTerminationLog)},
+          {"terminationMessagePolicy", "FallbackToLogsOnError"}};
+}
+
+json RemovalVolumes(const api::TrainingJob& job) {
+  json volumes = json::array();
+  for (const json& volume : Volumes(job)) {
+    if (volume["name"] == job.spec.checkpoint->volume || volume["name"] == kRunVolume || volume["name"] == kTmpVolume) {
+      volumes.push_back(volume);
+    }
+  }
+  return volumes;
+}
+
 }  // namespace
 
 api::TrainerStatus NewTrainer(const api::TrainingJob& job, const Options& options) {
@@ -151,6 +188,43 @@ json BuildPod(const api::TrainingJob& job, int64_t node_rank, const Options& opt
   json& env = pod["spec"]["containers"][0]["env"];
   AddDefaults(job, env);
   if (options.threads_from_request) SetThreads(env, trainer);
+  return pod;
+}
+
+std::string RemovalPodName(const api::TrainingJob& job) {
+  return job.meta.name + "-" + ShortUid(job.meta.uid) + "-remove";
+}
+
+json BuildRemovalPod(const api::TrainingJob& job, const Options& options) {
+  const api::Checkpoint& checkpoint = *job.spec.checkpoint;
+  const api::TrainerStatus trainer = job.status.trainer ? *job.status.trainer : NewTrainer(job, options);
+  json labels = Labels(job);
+  labels[std::string(contract::kLabelAttempt)] = std::to_string(job.status.attempt);
+  labels[std::string(contract::kLabelRole)] = "remove-checkpoints";
+  json command = options.launch_command;
+  for (const std::string& word : {std::string("--"), std::string("trainyard-trainer"),
+                                  std::string("--remove-checkpoints"), checkpoint.volume, checkpoint.path}) {
+    command.push_back(word);
+  }
+  json pod = {
+      {"apiVersion", "v1"},
+      {"kind", "Pod"},
+      {"metadata",
+       {{"name", RemovalPodName(job)},
+        {"namespace", job.meta.ns},
+        {"labels", labels},
+        {"ownerReferences", OwnerReferences(job)}}},
+      {"spec",
+       {{"restartPolicy", "Never"},
+        {"activeDeadlineSeconds", 600},
+        {"terminationGracePeriodSeconds", 10},
+        {"automountServiceAccountToken", false},
+        {"enableServiceLinks", false},
+        {"tolerations", json::array({{{"key", api::kGpuResource}, {"operator", "Exists"}, {"effect", "NoSchedule"}}})},
+        {"securityContext", PodSecurity(job)},
+        {"containers", json::array({RemovalContainer(job, command, trainer.image)})},
+        {"volumes", RemovalVolumes(job)}}}};
+  PlaceLike(job.spec.pod_template, pod);
   return pod;
 }
 

@@ -18,6 +18,11 @@ namespace trainyard::lifecycle {
 // environment and labels of trainer/contract, the resolved job as an annotation, and under all that spec.podTemplate.
 nlohmann::json BuildPod(const api::TrainingJob& job, int64_t node_rank, const Options& options);
 
+// The pod that removes the checkpoints of a deleted job, where the job's own pods could run: it mounts their volume
+// alone. No GPU, no gate. spec.checkpoint must be set, with its path.
+nlohmann::json BuildRemovalPod(const api::TrainingJob& job, const Options& options);
+std::string RemovalPodName(const api::TrainingJob& job);
+
 // Headless, publishes not-ready addresses, selects node rank 0 only.
 nlohmann::json BuildService(const api::TrainingJob& job);
 

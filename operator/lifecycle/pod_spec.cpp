@@ -35,9 +35,7 @@ std::string MountPath(const std::string& volume) { return std::string(contract::
 
 // Names of our volumes; validation refuses users' volumes that are called so (api::kReservedVolumePrefix).
 constexpr const char* kJobVolume = "trainyard-job";
-constexpr const char* kRunVolume = "trainyard-run";
 constexpr const char* kShmVolume = "trainyard-shm";
-constexpr const char* kTmpVolume = "trainyard-tmp";
 
 // A stop may come while a checkpoint is being written, and writes another one.
 double SaveSeconds(const api::TrainingJob& job) {

@@ -22,6 +22,10 @@ nlohmann::json Environment(const api::TrainingJob& job, int64_t node_rank);
 // ranks compute on GPUs, that PyTorch's flight recorder, which those switch on, writes to the run directory.
 void AddDefaults(const api::TrainingJob& job, nlohmann::json& env);
 
+// Scratch volumes of every pod; validation refuses users' volumes that are called so (api::kReservedVolumePrefix).
+inline constexpr const char* kRunVolume = "trainyard-run";
+inline constexpr const char* kTmpVolume = "trainyard-tmp";
+
 nlohmann::json Volumes(const api::TrainingJob& job);
 nlohmann::json VolumeMounts(const api::TrainingJob& job);
 

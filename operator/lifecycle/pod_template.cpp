@@ -51,19 +51,22 @@ json Requirements(const std::vector<api::NodeRequirement>& requirements) {
 }
 
 // Not spec.nodeName: the scheduler must still check taints, ports and volumes. Not a hostname label: it may differ.
-// First in each term, since that is where a pod's node is read from.
+// First in each term, since that is where a pod's node is read from. `node` empty: no pin.
 json Affinity(const api::PodTemplate& pods, const std::string& node) {
   const json pin = {{"key", "metadata.name"}, {"operator", "In"}, {"values", json::array({node})}};
   json terms = json::array();
   for (const api::NodeTerm& term : pods.nodes.affinity) {
     if (term.expressions.empty() && term.fields.empty()) continue;  // it holds for no node; with the pin it would
-    json entry = {{"matchFields", json::array({pin})}};
-    Append(entry["matchFields"], Requirements(term.fields));
+    json entry = json::object();
+    json fields = node.empty() ? json::array() : json::array({pin});
+    Append(fields, Requirements(term.fields));
+    if (!fields.empty()) entry["matchFields"] = std::move(fields);
     if (!term.expressions.empty()) entry["matchExpressions"] = Requirements(term.expressions);
     terms.push_back(std::move(entry));
   }
-  if (terms.empty()) terms.push_back({{"matchFields", json::array({pin})}});
-  json affinity = {{"requiredDuringSchedulingIgnoredDuringExecution", {{"nodeSelectorTerms", terms}}}};
+  if (terms.empty() && !node.empty()) terms.push_back({{"matchFields", json::array({pin})}});
+  json affinity = json::object();
+  if (!terms.empty()) affinity["requiredDuringSchedulingIgnoredDuringExecution"] = {{"nodeSelectorTerms", terms}};
   if (!pods.preferences.empty()) {
     affinity["preferredDuringSchedulingIgnoredDuringExecution"] = json::parse(pods.preferences);
   }
@@ -132,6 +135,12 @@ std::string Quantity(const std::string& name, int64_t amount) {
   return std::to_string(amount) + (name == "cpu" ? "m" : "");
 }
 
+void PlaceNodes(const api::PodTemplate& pods, const std::string& node, json& spec) {
+  if (!pods.nodes.node_selector.empty()) spec["nodeSelector"] = pods.nodes.node_selector;
+  spec["affinity"] = Affinity(pods, node);
+  Append(spec["tolerations"], Tolerations(pods.nodes.tolerations));
+}
+
 }  // namespace
 
 json MergeResources(const api::PodTemplate& pods, const Amounts& ours) {
@@ -172,13 +181,22 @@ Amounts RequestsWithTemplate(const api::PodTemplate& pods, const Amounts& traine
   return sum.Total();
 }
 
+void PlaceLike(const api::PodTemplate& pods, json& pod) {
+  json& spec = pod["spec"];
+  PlaceNodes(pods, "", spec);
+  const json rest = Rest(pods);
+  for (const char* name : {"imagePullSecrets", "serviceAccountName", "schedulerName"}) {
+    if (rest.contains(name)) spec[name] = rest[name];
+  }
+  MergeSecurity(spec["securityContext"], Member(rest, "securityContext", kNoObject));
+  MergeSecurity(spec["containers"][0]["securityContext"], Member(TrainerOf(rest), "securityContext", kNoObject));
+}
+
 void MergeTemplate(const api::PodTemplate& pods, const std::string& node, json& pod) {
   AddMissing(pod["metadata"]["labels"], pods.labels);
   AddMissing(pod["metadata"]["annotations"], pods.annotations);
   json& spec = pod["spec"];
-  if (!pods.nodes.node_selector.empty()) spec["nodeSelector"] = pods.nodes.node_selector;
-  spec["affinity"] = Affinity(pods, node);
-  Append(spec["tolerations"], Tolerations(pods.nodes.tolerations));
+  PlaceNodes(pods, node, spec);
   const json rest = Rest(pods);
   for (const auto& [name, value] : rest.items()) {
     if (name == "containers") {

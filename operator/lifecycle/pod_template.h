@@ -15,6 +15,10 @@ namespace trainyard::lifecycle {
 // affinity: that becomes the pin to `node`, in every term that the user gave.
 void MergeTemplate(const api::PodTemplate& pods, const std::string& node, nlohmann::json& pod);
 
+// Of the template only where the job's pods may run, as whom, and how their image is pulled: for a helper pod beside
+// them, on any node that they could be on.
+void PlaceLike(const api::PodTemplate& pods, nlohmann::json& pod);
+
 // Requests and limits of a container as the template has them for container `trainer`, over ours: of cpu and memory the
 // larger request counts, the rest is added. Other resources than those two get a limit equal to the request, as
 // Kubernetes demands.

@@ -5,19 +5,12 @@
 #include <tuple>
 
 #include "operator/lifecycle/conditions.h"
+#include "operator/lifecycle/rounding.h"
 #include "operator/lifecycle/steps.h"
 #include "trainer/contract/contract.h"
 
 namespace trainyard::lifecycle {
 namespace {
-
-// To `digits` significant digits; nothing where the number is not finite.
-std::optional<double> Round(std::optional<double> value, int digits) {
-  if (!value || !std::isfinite(*value)) return std::nullopt;
-  if (*value == 0) return 0.0;
-  double scale = std::pow(10.0, digits - 1 - static_cast<int>(std::floor(std::log10(std::abs(*value)))));
-  return std::round(*value * scale) / scale;
-}
 
 api::Progress Rounded(const api::Progress& raw) {
   api::Progress out = raw;
@@ -28,6 +21,7 @@ api::Progress Rounded(const api::Progress& raw) {
   out.tokens_per_second = Round(raw.tokens_per_second, 3);
   out.mfu = Round(raw.mfu, 3);
   out.step_seconds = Round(raw.step_seconds, 3);
+  out.load_seconds = Round(raw.load_seconds, 3);
   if (auto& time = out.step_time) {
     for (auto* part : {&time->data, &time->compute, &time->communication, &time->optimizer, &time->checkpoint}) {
       *part = Round(*part, 3);
@@ -60,10 +54,9 @@ void KeepStepTime(const Context& c, api::Progress& now, const api::Progress* old
 auto Tie(const api::Progress& p) {
   return std::tie(p.step, p.steps, p.loss, p.validation_loss, p.initial_validation_loss, p.validation_perplexity,
                   p.tokens_per_second, p.mfu, p.step_seconds, p.step_time, p.step_gpus, p.trainer_phase,
-                  p.resumed_from_step, p.parameter_hash, p.memory, p.rank_memory, p.loss_spike, p.skipped_steps);
+                  p.resumed_from_step, p.parameter_hash, p.state_hash, p.loaded_state_hash, p.load_seconds,
+                  p.load_bytes, p.memory, p.rank_memory, p.loss_spike, p.skipped_steps);
 }
-
-auto Tie(const api::CheckpointStatus& p) { return std::tie(p.step, p.bytes, p.seconds, p.time); }
 
 // Once per attempt, when the trainer first says where it resumed: not before the last step known to be durable.
 void JudgeResume(Context& c, const api::Progress& now) {
@@ -141,7 +134,8 @@ void ReadProgress(Context& c) {
     if (old != nullptr) KeepWhatIsNotKnownYet(now, *old);
     KeepStepTime(c, now, old);
     due = due || old == nullptr || old->trainer_phase != now.trainer_phase ||
-          old->resumed_from_step != now.resumed_from_step || old->parameter_hash != now.parameter_hash;
+          old->resumed_from_step != now.resumed_from_step || old->parameter_hash != now.parameter_hash ||
+          old->state_hash != now.state_hash;
     if (c.Terminal()) {
       // What the last words add may still come in late, but nothing goes back.
       due = old == nullptr || now.step > old->step || now.trainer_phase != old->trainer_phase;
@@ -153,9 +147,10 @@ void ReadProgress(Context& c) {
       c.s.progress = now;
     }
   }
-  if (c.in.checkpoint && (!c.s.checkpoint || Tie(*c.s.checkpoint) != Tie(*c.in.checkpoint))) {
+  if (auto checkpoint = SaidOfCheckpoints(c); checkpoint && checkpoint != c.s.checkpoint) {
+    due = due || IsNewsOfSaves(c, *checkpoint);
     changed = true;
-    if (due) c.s.checkpoint = c.in.checkpoint;
+    if (due) TakeCheckpoint(c, *std::move(checkpoint));
   }
   if (!changed) return;
   if (due) {

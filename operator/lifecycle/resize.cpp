@@ -47,8 +47,9 @@ void StopForResize(Context& c) {
   std::optional<api::PlanStatus> wanted;
   if (!asked) {
     wanted = GrowBack(c);
-    if (!wanted) return;
+    if (!wanted) return WantNoSize(c);
   } else if (SameShape(*c.s.placement, *c.plan)) {
+    WantNoSize(c);
     if (const auto* placed = FindCondition(c.s, kPlaced); placed != nullptr && placed->reason == "ResizeWaits") {
       c.Condition(kPlaced, true, "Placed", "attempt " + std::to_string(c.s.attempt) + " has the size that is wanted");
     }
@@ -62,6 +63,7 @@ void StopForResize(Context& c) {
   } else {
     wanted = c.plan;
   }
+  WantSize(c, wanted->gpus, asked ? "the spec has changed" : "an elastic job grows back");
   // It stands in no line: it takes what those who do leave.
   const placement::Line& line = c.Line();
   auto choice = Choose(c, *wanted, line);
@@ -75,6 +77,8 @@ void StopForResize(Context& c) {
   c.s.plan = choice->plan;
   c.plan = choice->plan;
   c.SetPhase(api::Phase::kResizing, "");
+  StopsForSize(c);
+  c.s.resize->to = choice->plan.gpus;
   Stop(c, kStopResize, ResizeText(*c.s.placement, choice->plan));
 }
 

@@ -1,5 +1,6 @@
 #include "operator/lifecycle/resolved_job.h"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -118,6 +119,25 @@ json ObservePart(const api::Spec& spec, api::DeviceKind device, const api::PlanS
   return out;
 }
 
+// What is not asked for is left out, as above. Where no cadence is, the trainer finds one from what a save costs and
+// how often this attempt is expected to fail, which its claim has frozen.
+json CheckpointPart(const api::Checkpoint& c, const std::optional<api::CheckpointStatus>& status) {
+  json out = {{"volume", c.volume},      {"path", c.path},           {"everySteps", c.every_steps.value_or(0)},
+              {"keepLast", c.keep_last}, {"resume", Name(c.resume)}, {"resumeStep", c.resume_step}};
+  if (c.every_minutes) out["everySeconds"] = *c.every_minutes * 60;
+  if (!c.every_steps && !c.every_minutes && status && status->mean_failure_hours) {
+    out["meanSecondsBetweenFailures"] = *status->mean_failure_hours * 3600;
+  }
+  if (c.keep_every_steps > 0) out["keepEverySteps"] = c.keep_every_steps;
+  if (c.verify && c.verify->after_save) out["verifyAfterSave"] = true;
+  if (c.verify && c.verify->every_hours > 0) out["verifyEveryHours"] = c.verify->every_hours;
+  if (const auto& from = c.resume_from) {
+    out["resumeFrom"] = {
+        {"volume", from->volume}, {"path", from->path}, {"step", from->step}, {"weightsOnly", from->weights_only}};
+  }
+  return out;
+}
+
 }  // namespace
 
 Result<api::DeviceKind> ResolveDevice(api::DeviceKind wanted, const std::string& product) {
@@ -149,12 +169,7 @@ json ResolvedJob(const api::TrainingJob& job, const api::PlanStatus& plan) {
   if (json observe = ObservePart(spec, device, plan); !observe.empty()) out["observe"] = std::move(observe);
   if (spec.model.architecture) out["model"] = ModelPart(*spec.model.architecture);
   if (spec.data) out["data"] = DataPart(*spec.data);
-  if (spec.checkpoint) {
-    const api::Checkpoint& checkpoint = *spec.checkpoint;
-    out["checkpoint"] = {{"volume", checkpoint.volume},          {"path", checkpoint.path},
-                         {"everySteps", checkpoint.every_steps}, {"keepLast", checkpoint.keep_last},
-                         {"resume", Name(checkpoint.resume)},    {"resumeStep", checkpoint.resume_step}};
-  }
+  if (spec.checkpoint) out["checkpoint"] = CheckpointPart(*spec.checkpoint, job.status.checkpoint);
   return out;
 }
 

@@ -14,6 +14,15 @@ namespace trainyard::lifecycle {
 // progress.cpp: copies what rank 0 says, rounded and not too often; CheckpointHealthy.
 void ReadProgress(Context& c);
 
+// checkpoints.cpp: what the trainer says of its saves, rounded, with what the operator knows of them; nullopt: nothing.
+std::optional<api::CheckpointStatus> SaidOfCheckpoints(const Context& c);
+// Whether people should know of it at once.
+bool IsNewsOfSaves(const Context& c, const api::CheckpointStatus& now);
+// Into status, with the forecast of the disk; CheckpointHealthy.
+void TakeCheckpoint(Context& c, api::CheckpointStatus now);
+// At a claim: how often the attempt will fail, where the cadence of its saves hangs on that.
+void FreezeFailureEstimate(Context& c);
+
 // planning.cpp: validation and the frozen plan of this generation; Planned.
 void JudgePlan(Context& c);
 // A plan of the job as if spec.gpus.count were `count`; nullopt when there is none. 0: as the spec says.
@@ -22,6 +31,8 @@ std::optional<api::PlanStatus> PlanFor(Context& c, int64_t count, std::string* p
 // exits.cpp: success, failure or a gang that did not come up; may set the terminal phase or a stop.
 void ObserveExits(Context& c);
 std::string SuccessText(const Context& c);
+// Whether the scheduler says that a claim is not there, or goes: nothing that a node or time does starts such a pod.
+bool ClaimIsMissing(const std::string& message);
 
 // stop.cpp
 void Stop(Context& c, const char* reason, const std::string& why);  // writes status.stop, deletes the attempt's pods
@@ -47,6 +58,17 @@ void ForgetLostWork(Context& c);
 
 // resize.cpp: stops the attempt when another size is wanted and has a place.
 void StopForResize(Context& c);
+
+// resize_track.cpp: status.resize. Another size is wanted (and again, as long as it is), or no longer; the attempt is
+// stopped for it; it has failed, so that an elastic job may come back smaller; its pods are gone; a claim follows; and
+// what the new attempt does until its first step.
+void WantSize(Context& c, int64_t gpus, const std::string& why);
+void WantNoSize(Context& c);
+void StopsForSize(Context& c);
+void LostSize(Context& c, const std::string& why);
+void SizeIsGone(Context& c);
+void ClaimsSize(Context& c);
+void WatchSize(Context& c);
 
 // claim.cpp: where the job could run now, what it holds itself counted as free: either it is about to leave that, or it
 // has just left it and the books do not know yet.
@@ -74,6 +96,11 @@ void StopForPreemption(Context& c);
 
 // start.cpp: creates what is missing, un-gates the whole gang at once, says when it runs.
 void Advance(Context& c);
+
+// removal.cpp: spec.checkpoint.onDelete. The finalizer is there as long as the spec asks for it; of a deleted job, the
+// pod that removes its checkpoints.
+void KeepFinalizer(Context& c);
+void RemoveCheckpoints(Context& c);
 
 // sweep.cpp
 void SweepOldAttempts(Context& c);  // pods of attempts before the live one

@@ -114,6 +114,7 @@ void Release(Context& c) {
   if (!c.in.job.status.stop) return c.Requeue(Milliseconds(1));
   if (NotGone(c) > 0 || !c.Fresh()) return;
   std::string reason = c.s.stop->reason;
+  SizeIsGone(c);
   c.s.placement.reset();
   c.s.stop.reset();
   c.s.started = false;

@@ -42,6 +42,8 @@ inline constexpr Name kLeads{"leader_election_master_status", "1 while this proc
 // ---- jobs
 inline constexpr Name kJobs{"trainyard_jobs", "Training jobs by phase."};
 inline constexpr Name kRestarts{"trainyard_job_restarts_total", "Attempts that failed, by class of the failure."};
+inline constexpr Name kSaveFailures{"trainyard_checkpoint_failures_total",
+                                    "Checkpoints that could not be saved, as running jobs reported them."};
 inline constexpr Name kPodsCreated{"trainyard_pods_created_total", "Pods created."};
 inline constexpr Name kStatusWrites{"trainyard_status_writes_total", "Writes of a job's status."};
 inline constexpr Name kEvents{"trainyard_events_total", "Kubernetes events by result: written, failed, dropped."};

@@ -54,9 +54,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{- /* What the operator writes, and reads, where its jobs are. */ -}}
 {{- define "trainyard.jobRules" -}}
+# patch: the finalizer of jobs with checkpoint.onDelete: Delete.
 - apiGroups: [trainyard.dev]
   resources: [trainingjobs]
-  verbs: [list, watch]
+  verbs: [list, patch, watch]
 - apiGroups: [trainyard.dev]
   resources: [trainingjobs/status]
   verbs: [update]

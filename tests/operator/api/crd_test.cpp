@@ -195,6 +195,7 @@ TEST(Crd, HasTheEnumValuesOfTheApi) {
   EXPECT_EQ(at("/properties/spec/properties/gpus/properties/nvlink"), Names<NvLink>());
   EXPECT_EQ(at("/properties/spec/properties/gpus/properties/topology/properties/mode"), Names<TopologyMode>());
   EXPECT_EQ(at("/properties/spec/properties/checkpoint/properties/resume"), Names<Resume>());
+  EXPECT_EQ(at("/properties/spec/properties/checkpoint/properties/onDelete"), Names<OnDelete>());
   EXPECT_EQ(at("/properties/status/properties/phase"), Names<Phase>());
 }
 

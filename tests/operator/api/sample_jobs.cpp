@@ -69,9 +69,14 @@ TrainingJob FullJob() {
   s.checkpoint = Checkpoint{.volume = "checkpoints",
                             .path = "elsewhere",
                             .every_steps = 50,
+                            .every_minutes = 7.5,
                             .keep_last = 5,
+                            .keep_every_steps = 1000,
+                            .verify = VerifyCheckpoints{.after_save = false, .every_hours = 12},
                             .resume = Resume::kStep,
-                            .resume_step = 100};
+                            .resume_step = 100,
+                            .resume_from = ResumeFrom{"checkpoints", "base", 200, true},
+                            .on_delete = OnDelete::kDelete};
   s.observe = {.tensor_board = VolumeDirectory{"checkpoints", "events"},
                .profile = Profile{.from_step = 10, .steps = 3, .volume = "checkpoints", .path = "traces"}};
   s.recovery = {.max_user_restarts = 1, .max_infrastructure_restarts = 9, .max_grace_seconds = 60};
@@ -170,11 +175,46 @@ TrainingJob FullJob() {
                         .trainer_phase = "Training",
                         .resumed_from_step = 100,
                         .parameter_hash = "0123456789abcdef",
+                        .state_hash = "0123456789abcdef",
+                        .loaded_state_hash = "fedcba9876543210",
+                        .load_seconds = 0.5,
+                        .load_bytes = 123456,
                         .memory = MemoryStatus{1, 2, 3, 4, 5, 6, 7},
                         .rank_memory = RankMemory{9, 3, 8},
                         .loss_spike = LossSpike{77, 9.5, 2.5},
                         .skipped_steps = 2};
-  t.checkpoint = CheckpointStatus{100, 36363264, 0.5, "2026-01-31T12:00:00Z"};
+  t.checkpoint = CheckpointStatus{.step = 100,
+                                  .bytes = 36363264,
+                                  .seconds = 0.5,
+                                  .time = "2026-01-31T12:00:00Z",
+                                  .stall_seconds = 0.01,
+                                  .write_seconds = 0.4,
+                                  .verify_seconds = 0.3,
+                                  .verified = true,
+                                  .every_seconds = 600.5,
+                                  .cost_seconds = 0.02,
+                                  .next_step = 200,
+                                  .free_bytes = 1'000'000'000,
+                                  .directory_bytes = 109'000'000,
+                                  .failures = 2,
+                                  .failure = "step 150, rank 1: disk full",
+                                  .mean_failure_hours = 695.5,
+                                  .failure_source = "nothing was seen yet",
+                                  .full_at = noon};
+  t.exposure = Exposure{12.5, 3};
+  t.resize = ResizeStatus{.from = 2,
+                          .to = 4,
+                          .why = "spec.gpus",
+                          .attempt = 7,
+                          .wanted_at = noon + Milliseconds(10),
+                          .stopped_at = noon + Milliseconds(11),
+                          .gone_at = noon + Milliseconds(12),
+                          .loaded_at = noon + Milliseconds(13),
+                          .seconds = {0.1, 0.2, 0.3, 0.4, 0.5, 0.6},
+                          .bytes_read_per_rank = 123456,
+                          .saved_hash = "0123456789abcdef",
+                          .loaded_hash = "0123456789abcdef"};
+  t.removing_since = noon + Milliseconds(14);
   t.measured = PlanCorrections{.states = 1.5, .activations = 0.75, .buffers = 1.25, .step_seconds = 0.5};
   t.advice = {"use FSDP"};
   return job;

@@ -114,6 +114,27 @@ TEST(Validate, NamesEachProblemWithItsPath) {
       {[](auto& j) { j.spec.checkpoint->volume = "elsewhere"; }, "spec.checkpoint.volume: no volume 'elsewhere'"},
       {[](auto& j) { j.spec.checkpoint->path = "../x"; }, "spec.checkpoint.path: '../x' must not contain"},
       {[](auto& j) { j.spec.checkpoint->every_steps = 0; }, "spec.checkpoint.every.steps: 0 is less than 1"},
+      {[](auto& j) { j.spec.checkpoint->every_minutes = 50'000; },
+       "spec.checkpoint.every.minutes: 50000.0 is more than 43200.0"},
+      {[](auto& j) {
+         j.spec.checkpoint->every_steps = 10;
+         j.spec.checkpoint->every_minutes = 5;
+       },
+       "spec.checkpoint.every: give steps or minutes, not both"},
+      {[](auto& j) { j.spec.checkpoint->keep_every_steps = -1; }, "spec.checkpoint.keepEverySteps: -1 is less than 0"},
+      {[](auto& j) { j.spec.checkpoint->verify = {.every_hours = -1}; },
+       "spec.checkpoint.verify.everyHours: -1.0 is less than 0.0"},
+      {[](auto& j) { j.spec.checkpoint->resume_from = ResumeFrom{"chekpoints", "base"}; },
+       "spec.checkpoint.resumeFrom.volume: no volume 'chekpoints' in spec.volumes; did you mean 'checkpoints'?"},
+      {[](auto& j) { j.spec.checkpoint->resume_from = ResumeFrom{"checkpoints", ""}; },
+       "spec.checkpoint.resumeFrom.path: is required"},
+      {[](auto& j) { j.spec.checkpoint->resume_from = ResumeFrom{"checkpoints", "tiny"}; },
+       "spec.checkpoint.resumeFrom.path: 'tiny' is the job's own directory"},
+      {[](auto& j) {
+         j.spec.checkpoint->resume = Resume::kNever;
+         j.spec.checkpoint->resume_from = ResumeFrom{"checkpoints", "base"};
+       },
+       "spec.checkpoint.resumeFrom: has no meaning when resume is Never"},
       {[](auto& j) { j.spec.checkpoint->resume = Resume::kStep; },
        "spec.checkpoint.resumeStep: is required when resume is Step"},
       {[](auto& j) { j.spec.checkpoint->resume_step = 5; },

@@ -21,7 +21,8 @@ class LedgerTest : public testing::Test {
   }
   Ledger::View View() {
     return {ledger_, now_, [this](const std::string& name) { return name == "a" ? node_ : nullptr; },
-            [](const std::string&) { return Result<api::PriorityClass>(api::PriorityClass()); }};
+            [](const std::string&) { return Result<api::PriorityClass>(api::PriorityClass()); },
+            [](const std::string&) { return api::Exposure(); }};
   }
   int64_t Free() {
     Ledger::View view = View();

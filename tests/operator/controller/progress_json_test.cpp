@@ -54,6 +54,55 @@ TEST(ProgressFromJson, ReadsWhatTheTrainerHeld) {
   EXPECT_FALSE(ProgressFromJson(status, "u")->progress.memory.has_value());
 }
 
+TEST(ProgressFromJson, ReadsHowSavesAndLoadsGo) {
+  json status = {{"contract", 1},
+                 {"jobUid", "u"},
+                 {"stateHash", "aa"},
+                 {"loadedStateHash", "bb"},
+                 {"restored", {{"seconds", 1.5}, {"bytesRead", 300}, {"mostBytesRead", 77}}},
+                 {"checkpoint",
+                  {{"step", 20},
+                   {"bytes", 123},
+                   {"seconds", 0.5},
+                   {"time", "t"},
+                   {"stallSeconds", 0.01},
+                   {"writeSeconds", 0.4},
+                   {"verifySeconds", 0.3},
+                   {"verified", false},
+                   {"everySeconds", 600},
+                   {"costSeconds", 0.02},
+                   {"nextStep", 40},
+                   {"freeBytes", 1000},
+                   {"directoryBytes", 369},
+                   {"failures", 2},
+                   {"failure", "step 30, rank 1: disk full"}}}};
+  const Result<ProgressReport> report = ProgressFromJson(status, "u");
+  ASSERT_TRUE(report.has_value()) << report.error().message;
+  EXPECT_EQ(report->checkpoint, (api::CheckpointStatus{.step = 20,
+                                                       .bytes = 123,
+                                                       .seconds = 0.5,
+                                                       .time = "t",
+                                                       .stall_seconds = 0.01,
+                                                       .write_seconds = 0.4,
+                                                       .verify_seconds = 0.3,
+                                                       .verified = false,
+                                                       .every_seconds = 600,
+                                                       .cost_seconds = 0.02,
+                                                       .next_step = 40,
+                                                       .free_bytes = 1000,
+                                                       .directory_bytes = 369,
+                                                       .failures = 2,
+                                                       .failure = "step 30, rank 1: disk full"}));
+  EXPECT_EQ(report->progress.state_hash, "aa");
+  EXPECT_EQ(report->progress.loaded_state_hash, "bb");
+  EXPECT_EQ(report->progress.load_seconds, 1.5);
+  EXPECT_EQ(report->progress.load_bytes, 77);
+  status["checkpoint"]["verified"] = "yes";
+  EXPECT_FALSE(ProgressFromJson(status, "u").has_value());
+  status["checkpoint"].erase("verified");
+  EXPECT_FALSE(ProgressFromJson(status, "u")->checkpoint->verified.has_value()) << "absent means unknown";
+}
+
 TEST(ProgressFromJson, ReadsWhereTheTimeGoes) {
   json status = {{"contract", 1},
                  {"jobUid", "u"},

@@ -108,6 +108,10 @@ class Scenario {
         pod.uid = "pod-" + std::to_string(++next_uid_);
         pod.job_uid = pod.owner_uid = in.job.meta.uid;
         pod.attempt = action.attempt;
+        if (action.object["metadata"]["labels"]["trainyard.dev/role"] != "trainer") {
+          in.pods.push_back(pod);
+          break;
+        }
         pod.node_rank = std::stoll(action.name.substr(action.name.rfind('-') + 1));
         pod.gated = true;
         pod.pinned_node = in.job.status.placement->nodes[static_cast<size_t>(pod.node_rank)].node;
@@ -117,6 +121,12 @@ class Scenario {
       }
       case Action::Kind::kUngatePod:
         if (named != in.pods.end()) named->gated = false;
+        break;
+      case Action::Kind::kAddFinalizer:
+        in.job.meta.finalizers.push_back(kCheckpointFinalizer);
+        break;
+      case Action::Kind::kRemoveFinalizer:
+        std::erase(in.job.meta.finalizers, kCheckpointFinalizer);
         break;
       case Action::Kind::kDeletePod:
         if (named != in.pods.end()) named->deleting = true;

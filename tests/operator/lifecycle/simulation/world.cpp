@@ -163,6 +163,10 @@ bool World::Execute(const Action& action, const api::TrainingJob& job) {
       PutPod(std::move(changed));
       return true;
     }
+    case Action::Kind::kAddFinalizer:
+    case Action::Kind::kRemoveFinalizer:
+      Violate(job.meta.name + ": a finalizer that no job of the simulation asks for");
+      return true;
     case Action::Kind::kDeletePod: {
       auto pod = pods.Get(action.name);
       if (pod != nullptr && pod->uid == action.uid) DeletePod(action.name);
