@@ -222,6 +222,19 @@ Result<TakeOverInfo> TakeOver(const std::string& root, const Fence& fence, FileS
   return Takeover(root, fence, fs).Run();
 }
 
+Result<std::string> OwnerJob(const std::string& root, FileSystem& fs) {
+  const std::string owners = root + "/" + std::string(kStagingDirectory) + "/" + std::string(kOwners);
+  const Result<std::vector<std::string>> names = fs.ListDirectory(owners);
+  if (!names && names.error().code == ErrorCode::kNotFound) return std::string();
+  if (!names) return Fail(names.error());
+  std::optional<Claim> newest;
+  for (const std::string& name : *names) {
+    std::optional<Claim> claim = ParseClaim(name);
+    if (claim && (!newest || claim->Key() > newest->Key())) newest = std::move(claim);
+  }
+  return newest ? newest->fence.job_uid : std::string();
+}
+
 std::string StagingDirectory(const std::string& root, const Fence& fence) {
   return root + "/" + std::string(kStagingDirectory) + "/" + StagingName(fence);
 }

@@ -27,6 +27,10 @@ struct TakeOverInfo {
 // system.
 Result<TakeOverInfo> TakeOver(const std::string& root, const Fence& fence, FileSystem& fs = PosixFileSystem());
 
+// UID of the job that came to `root` last, by the claims there; empty: none has, or there is no such directory. Errors:
+// of the file system.
+Result<std::string> OwnerJob(const std::string& root, FileSystem& fs = PosixFileSystem());
+
 // `root/.staging/<uid>-<attempt>`, where this owner stages its saves.
 std::string StagingDirectory(const std::string& root, const Fence& fence);
 // kInvalidArgument when the UID cannot be part of a file name or a number is negative.
