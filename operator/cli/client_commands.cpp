@@ -9,6 +9,7 @@
 #include "operator/cli/exit_codes.h"
 #include "operator/cli/job_table.h"
 #include "operator/cli/job_view.h"
+#include "operator/cli/resize_verdict.h"
 
 namespace trainyard::cli {
 namespace {
@@ -41,6 +42,14 @@ bool TrainsAt(const api::TrainingJob& job, int64_t gpus) {
   return !job.spec.UsesBundledTrainer() || TrainsNow(s);
 }
 
+int Tell(const ResizeVerdict& verdict, const api::JobStatus& status, const ClientContext& context) {
+  if (status.resize && status.resize->attempt == status.attempt) {
+    context.out << ResizeTimes(*status.resize) << "\n";
+  }
+  (verdict.same ? context.out : context.err << "trainyard: ") << verdict.text << "\n";
+  return verdict.same ? kExitOk : kExitJobFailed;
+}
+
 int Wait(Client& client, const ResizeFlags& flags, const ClientContext& context) {
   const TimePoint deadline = context.clock.Now() + std::chrono::seconds(flags.timeout_seconds);
   while (true) {
@@ -54,13 +63,15 @@ int Wait(Client& client, const ResizeFlags& flags, const ClientContext& context)
       context.err << "trainyard: " << flags.name << " is " << phase << "; it ended before it trained at the new size\n";
       return kExitJobFailed;
     }
-    if (TrainsAt(*job, flags.gpus)) {
+    const bool trains = TrainsAt(*job, flags.gpus);
+    const auto verdict = trains && flags.verify ? VerdictOf(job->status) : std::nullopt;
+    if (trains && (!flags.verify || verdict)) {
       context.out << flags.name << " trains on " << job->status.gpus << " GPUs";
       if (job->status.progress && job->status.progress->resumed_from_step) {
         context.out << ", resumed from step " << *job->status.progress->resumed_from_step;
       }
       context.out << "\n";
-      return kExitOk;
+      return verdict ? Tell(*verdict, job->status, context) : kExitOk;
     }
     if (const api::Condition* hindrance = Hindrance(*job)) {
       return Report(
@@ -118,7 +129,7 @@ int RunResize(const ResizeFlags& flags, const ClientContext& context) {
     context.err << "trainyard: " << flags.name << " has no spec.checkpoint, so it starts again from step 0\n";
   }
   context.out.flush();
-  return flags.wait ? Wait(*client, flags, context) : kExitOk;
+  return flags.wait || flags.verify ? Wait(*client, flags, context) : kExitOk;
 }
 
 void AddClientCommands(CLI::App& app, int& exit_code, const ClientContext& context) {
@@ -137,7 +148,10 @@ void AddClientCommands(CLI::App& app, int& exit_code, const ClientContext& conte
   resize->add_option("--gpus", resize_flags->gpus, "New number of GPUs; 0: sized from the model")->required();
   resize->add_option("--state-dir", resize_flags->state_dir, "State directory of the run")->capture_default_str();
   resize->add_flag("--wait", resize_flags->wait, "Return when the job trains at the new size");
-  resize->add_option("--timeout", resize_flags->timeout_seconds, "Seconds that --wait waits")
+  resize->add_flag("--verify", resize_flags->verify,
+                   "Wait, and compare the hashes of the state that the ranks held when they stopped and when they had "
+                   "loaded it");
+  resize->add_option("--timeout", resize_flags->timeout_seconds, "Seconds that --wait and --verify wait")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   resize->callback([resize_flags, &exit_code, &context] { exit_code = RunResize(*resize_flags, context); });

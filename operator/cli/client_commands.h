@@ -34,6 +34,7 @@ struct ResizeFlags {
   std::string state_dir = ".trainyard";
   int64_t gpus = 0;
   bool wait = false;
+  bool verify = false;            // waits, too
   int64_t timeout_seconds = 600;  // of --wait
 };
 

@@ -26,7 +26,7 @@ std::vector<std::string> Row(const api::TrainingJob& job, bool wide, TimePoint n
   row.push_back(s.progress ? std::to_string(s.progress->step) : "-");
   row.push_back(s.progress && s.progress->loss ? FormatLoss(*s.progress->loss) : "-");
   row.push_back(s.progress && s.progress->tokens_per_second ? FormatRate(*s.progress->tokens_per_second) : "-");
-  row.push_back(s.checkpoint ? std::to_string(s.checkpoint->step) : "-");
+  row.push_back(s.checkpoint && s.checkpoint->step > 0 ? std::to_string(s.checkpoint->step) : "-");
   row.push_back(Age(job, now));
   if (wide) {
     row.push_back(s.plan ? s.plan->strategy : "-");

@@ -112,7 +112,7 @@ void Narrator::SeeResize(const api::TrainingJob& job, std::vector<StoryEvent>& o
 
 void Narrator::SeeProgress(const api::TrainingJob& job, TimePoint now, std::vector<StoryEvent>& out) {
   const api::JobStatus& s = job.status;
-  if (s.checkpoint && (!last_.checkpoint || last_.checkpoint->step != s.checkpoint->step)) {
+  if (s.checkpoint && s.checkpoint->step > 0 && (!last_.checkpoint || last_.checkpoint->step != s.checkpoint->step)) {
     char seconds[32];
     std::snprintf(seconds, sizeof(seconds), "%.2f s", s.checkpoint->seconds);
     out.push_back({"checkpoint",
@@ -198,7 +198,7 @@ StoryEvent Narrator::Summary(const api::TrainingJob& job, TimePoint now) const {
     text += ", resized " + std::to_string(r.from) + " -> " + Gpus(r.to) + " at step " + std::to_string(r.step);
     resizes.push_back({{"from", r.from}, {"to", r.to}, {"step", r.step}});
   }
-  if (s.checkpoint) {
+  if (s.checkpoint && s.checkpoint->step > 0) {
     text += ", last checkpoint at step " + std::to_string(s.checkpoint->step);
     fields["checkpoint"] = api::StatusToJson(s)["checkpoint"];
   }

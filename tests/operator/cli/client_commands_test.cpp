@@ -137,6 +137,51 @@ TEST_F(ClientCommandsTest, ResizeWaitsUntilTheJobTrainsAtTheNewSize) {
   EXPECT_THAT(out_.str(), HasSubstr("tiny trains on 4 GPUs, resumed from step 123\n"));
 }
 
+TEST_F(ClientCommandsTest, ResizeVerifiesTheStateThatWasLoaded) {
+  struct Case {
+    const char* saved;
+    const char* loaded;
+    int code;
+    const char* text;
+  };
+  const Case cases[] = {
+      {"0123456789abcdef", "0123456789abcdef", kExitOk,
+       "verified: parameters and optimizer state in memory are the same"},
+      {"0123456789abcdef", "fedcba9876543210", kExitJobFailed, "trainyard: NOT the same state: the ranks held 0123"},
+      {"", "fedcba9876543210", kExitJobFailed, "trainyard: not verified: the ranks ended before they told"},
+  };
+  const json before = job();
+  for (const Case& c : cases) {
+    job() = before;
+    out_.str("");
+    err_.str("");
+    int looks = 0;
+    on_pause_ = [&] {
+      json& status = job()["status"];
+      if (++looks == 1) {
+        job()["metadata"]["generation"] = 2;
+        status["gpus"] = 4;
+        status["attempt"] = 2;
+        status["observedGeneration"] = 2;
+        status["placingSince"] = "2026-01-31T12:00:10Z";
+        status["progressTime"] = "2026-01-31T12:00:11Z";
+        status["progress"]["resumedFromStep"] = 123;
+        status["resize"] = {{"from", 2},
+                            {"to", 4},
+                            {"attempt", 2},
+                            {"savedHash", c.saved},
+                            {"seconds", {{"place", 0.0}, {"save", 0.5}, {"start", 1.25}}}};
+      }
+      if (looks == 2) status["resize"]["loadedHash"] = c.loaded;
+    };
+    const ResizeFlags flags{.name = "tiny", .state_dir = state_dir(), .gpus = 4, .verify = true};
+    EXPECT_EQ(RunResize(flags, Context()), c.code) << c.text;
+    EXPECT_EQ(looks, 2) << "it waits until the hash is known";
+    EXPECT_THAT(out_.str() + err_.str(), HasSubstr(c.text));
+    EXPECT_THAT(out_.str(), HasSubstr("from 2 to 4 GPUs in 1.75 s: place 0 s, save 0.5 s, start 1.25 s\n"));
+  }
+}
+
 TEST_F(ClientCommandsTest, ResizeDoesNotWaitForRoomThatNeverComes) {
   job()["status"]["conditions"] = json::parse(R"([{"type": "Placed", "status": "True", "reason": "ResizeWaits",
     "observedGeneration": 1, "message": "wants 3 GPUs: needs 3 nodes", "lastTransitionTime": "2026-01-31T12:00:00Z"}])");
