@@ -158,6 +158,15 @@ void CheckData(Checks& c, const Spec& spec) {
     }
     if (const auto& separator = spec.data->document_separator) {
       c.Range("spec.data.documentSeparator", *separator, 0, 16'777'215);
+      const int64_t text = spec.data->format == DataFormat::kText ? 256 : 0;
+      const int64_t vocab = spec.model.architecture && spec.model.architecture->vocab_size > 0
+                                ? spec.model.architecture->vocab_size
+                                : text;
+      if (vocab > 0 && *separator >= vocab) {
+        c.Report("spec.data.documentSeparator", std::to_string(*separator) + " is not a token of a vocabulary of " +
+                                                    std::to_string(vocab) + ", which ends with " +
+                                                    std::to_string(vocab - 1));
+      }
     }
     if (spec.training.evaluation.every_steps > 0 && spec.data->validation.empty() && spec.UsesBundledTrainer()) {
       c.Report("spec.data.validation", "is required when spec.training.evaluation.everySteps is set");

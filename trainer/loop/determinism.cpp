@@ -36,8 +36,11 @@ std::string Kernels(const Session& s) { return std::string(s.device->name()) + "
 
 void ChooseKernels(Determinism determinism) {
   if (determinism == Determinism::kNone) return;
-  // cuBLAS reads it when it is first used. What is set from outside stays.
+  // Both are read when the library is first used. What is set from outside stays.
   setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", 0);
+  // A parameter begins at any multiple of its type's size where it is a part of a larger buffer, and products of few
+  // rows or columns are rounded by where their operands begin, unless MKL is told otherwise.
+  setenv("MKL_CBWR", "AUTO,STRICT", 0);
   at::Context& context = at::globalContext();
   context.setDeterministicAlgorithms(true, /*warn_only=*/false);
   context.setDeterministicFillUninitializedMemory(

@@ -164,9 +164,9 @@ Outcome<void> Prepare(Session& s, const config::GetEnv& get) {
   if (Status fit = config::CheckTogether(s.job, s.env); !fit) {
     return Fails(contract::kExitConfiguration, fit.error().message);
   }
+  ChooseKernels(s.job.training.determinism);  // before anything has woken the libraries
   s.threads = ThreadCount(s.job.training, get);
   at::set_num_threads(s.threads);
-  ChooseKernels(s.job.training.determinism);
   s.report = std::make_unique<Report>(s.env, s.job.observe, s.job.training.steps);
   s.watch = std::make_shared<StepWatch>(s.env.rank);
   s.report->Phase(contract::phase::kStarting);

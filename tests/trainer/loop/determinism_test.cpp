@@ -107,6 +107,23 @@ TEST_F(DeterminismTest, WorldSizeInBfloat16) {
   ExpectNoDifferenceBetweenWorldSizes();
 }
 
+// Parameters of odd sizes begin anywhere in the flat buffers of DDP and of one rank, and at the begin of their own
+// memory elsewhere; products of one row are where a library may care.
+TEST_F(DeterminismTest, WorldSizeWithParametersThatBeginAnywhere) {
+  job_["training"]["determinism"] = "WorldSize";
+  job_["training"].merge_patch({{"sequenceLength", 1}, {"microBatchSize", 1}, {"globalBatchSize", 5}, {"steps", 4}});
+  job_["training"]["schedule"]["warmupSteps"] = 0;
+  job_["model"].merge_patch({{"layers", 1},
+                             {"hiddenSize", 30},
+                             {"attentionHeads", 3},
+                             {"kvHeads", 3},
+                             {"ffnSize", 1},
+                             {"tiedEmbeddings", true}});
+  const Outcome reference = Train(1, "DDP", "one");
+  ExpectSame(Train(3, "ZeRO1", "three"), reference);
+  ExpectSame(Train(2, "FSDP", "two"), reference);
+}
+
 TEST_F(DeterminismTest, LayoutIsTheSameRunAfterRun) {
   job_["training"]["determinism"] = "Layout";
   job_["training"]["steps"] = 6;
