@@ -27,8 +27,9 @@ std::string HexDigits(uint64_t value) {
 struct File {
   std::string path;
   MappedFile mapping;
-  int64_t header = 0;  // bytes before the first token
-  int width = 1;       // bytes per token
+  int64_t header = 0;   // bytes before the first token
+  int width = 1;        // bytes per token
+  int64_t vocab = 256;  // all tokens are below it
   int64_t tokens = 0;
   int64_t start = 0;  // position of its first token in the whole
 };
@@ -61,8 +62,8 @@ int64_t CopyTokens(const char* from, int64_t n, int64_t* out) {
 
 class MappedSource final : public TokenSource {
  public:
-  MappedSource(std::vector<File> files, int64_t vocab, std::string fingerprint)
-      : files_(std::move(files)), vocab_(vocab), fingerprint_(std::move(fingerprint)) {}
+  MappedSource(std::vector<File> files, std::string fingerprint)
+      : files_(std::move(files)), fingerprint_(std::move(fingerprint)) {}
 
   int64_t tokens() const override { return files_.back().start + files_.back().tokens; }
   const std::string& fingerprint() const override { return fingerprint_; }
@@ -81,12 +82,13 @@ class MappedSource final : public TokenSource {
       const int64_t largest = file->width == 1   ? CopyTokens<uint8_t>(from, count, out)
                               : file->width == 2 ? CopyTokens<uint16_t>(from, count, out)
                                                  : CopyTokens<uint32_t>(from, count, out);
-      if (largest >= vocab_) {
-        const int64_t at = std::find_if(out, out + count, [&](int64_t t) { return t >= vocab_; }) - out;
+      if (largest >= file->vocab) {
+        const int64_t at = std::find_if(out, out + count, [&](int64_t t) { return t >= file->vocab; }) - out;
         return Fail(ErrorCode::kDataLoss, "data file " + file->path + ": token " + std::to_string(offset + at) +
                                               " (byte " + std::to_string(file->header + (offset + at) * file->width) +
-                                              ") is " + std::to_string(out[at]) + ", not below the vocabulary of " +
-                                              std::to_string(vocab_) + "; the file is damaged or of another tokenizer");
+                                              ") is " + std::to_string(out[at]) + ", not below its vocabulary of " +
+                                              std::to_string(file->vocab) +
+                                              "; the file is damaged or of another tokenizer");
       }
       pos += count;
       n -= count;
@@ -97,7 +99,6 @@ class MappedSource final : public TokenSource {
 
  private:
   const std::vector<File> files_;
-  const int64_t vocab_;
   const std::string fingerprint_;
 };
 
@@ -140,6 +141,7 @@ Result<std::unique_ptr<TokenSource>> TokenSource::Open(Format format, const std:
       }
       file.header = kTokenHeaderBytes;
       file.width = header->bytes_per_token;
+      file.vocab = header->vocab;
       file.tokens = header->tokens;
     }
     file.mapping = std::move(*mapping);
@@ -148,7 +150,7 @@ Result<std::unique_ptr<TokenSource>> TokenSource::Open(Format format, const std:
     HashFile(state, file);
     files.push_back(std::move(file));
   }
-  return std::make_unique<MappedSource>(std::move(files), vocab, HexDigits(XXH3_64bits_digest(state)));
+  return std::make_unique<MappedSource>(std::move(files), HexDigits(XXH3_64bits_digest(state)));
 }
 
 std::string Digest(const std::string& text) { return HexDigits(XXH3_64bits(text.data(), text.size())); }

@@ -96,7 +96,7 @@ TEST(TokenSource, ATokenBeyondTheVocabularyIsFoundWhenRead) {
   TempFiles files;
   std::string bytes = EncodeTokenFile({1, 2, 3, 4}, 10).value();
   bytes[32 + 2 * 2] = 11;
-  auto source = TokenSource::Open(Format::kTokens, {files.Write("bad", bytes)}, 10).value();
+  auto source = TokenSource::Open(Format::kTokens, {files.Write("bad", bytes)}, 256).value();  // more than the file's
   int64_t out[4];
   EXPECT_TRUE(source->Copy(0, 2, out).has_value());
   Status status = source->Copy(1, 3, out);
