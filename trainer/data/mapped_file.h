@@ -14,6 +14,7 @@ class MappedFile {
  public:
   // Errors: kNotFound, kPermissionDenied, kInvalidArgument (empty, no regular file), kUnavailable; all name the path.
   static Result<MappedFile> Open(const std::string& path);
+  MappedFile() = default;  // nothing
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&& other) noexcept;
   ~MappedFile();

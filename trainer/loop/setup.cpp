@@ -158,17 +158,18 @@ void SayOffload(const Session& s) {
 }  // namespace
 
 Outcome<void> Prepare(Session& s, const config::GetEnv& get) {
+  const config::RankEnv& env = s.env;
   auto job = config::Load(env.job_file);
   if (!job) return Fails(contract::kExitConfiguration, job.error().message);
   s.job = std::move(*job);
-  if (Status fit = config::CheckTogether(s.job, s.env); !fit) {
+  if (Status fit = config::CheckTogether(s.job, env); !fit) {
     return Fails(contract::kExitConfiguration, fit.error().message);
   }
   ChooseKernels(s.job.training.determinism);  // before anything has woken the libraries
   s.threads = ThreadCount(s.job.training, get);
   at::set_num_threads(s.threads);
-  s.report = std::make_unique<Report>(s.env, s.job.observe, s.job.training.steps);
-  s.watch = std::make_shared<StepWatch>(s.env.rank);
+  s.report = std::make_unique<Report>(env, s.job.observe, s.job.training.steps);
+  s.watch = std::make_shared<StepWatch>(env.rank);
   s.report->Phase(contract::phase::kStarting);
   if (auto train = OpenTraining(s); !train) return Fails(train.error());
   if (auto validation = OpenValidation(s); !validation) return Fails(validation.error());
