@@ -24,6 +24,7 @@ class RestoreTest : public ThreadRanksTest {
     job_["checkpoint"]["keepLast"] = 0;
     job_["training"]["globalBatchSize"] = 6;
     job_["training"]["microBatchSize"] = 1;
+    job_["training"]["threads"] = 1;  // ranks are threads already
     job_["checkpoint"]["path"] = "source";
   }
 
@@ -193,7 +194,7 @@ TEST_F(RestoreTest, EveryByteIsReadOnce_Bug19) {
         const auto& read = *s.report->status().restored;
         // Small files are read by each rank; blocks at the borders of shards by two.
         const double ratio = static_cast<double>(read.bytes_read - world * manifest) / static_cast<double>(total);
-        EXPECT_GE(read.bytes_read, total - manifest);
+        EXPECT_GE(read.bytes_read, 12 * s.engine->parameter_count());
         EXPECT_LE(ratio, 1.05);
         EXPECT_LE(static_cast<double>(read.most_bytes_read), 1.1 * static_cast<double>(total) / world + 200'000);
         std::printf("%s at %d ranks: %.4f of the checkpoint read\n", strategy.c_str(), world, ratio);

@@ -70,6 +70,7 @@ class SaveTest : public ThreadRanksTest {
     job_["checkpoint"]["keepLast"] = 0;
     job_["training"]["globalBatchSize"] = 6;
     job_["training"]["microBatchSize"] = 1;
+    job_["training"]["threads"] = 1;  // ranks are threads already
   }
 
   static Outcome<void> Step(Session& s) {
@@ -149,7 +150,8 @@ TEST_F(SaveTest, TrainingGoesOnWhileTheDiskStandsStill) {
           EXPECT_GE(status.stall_seconds.value_or(-1), 0);
           EXPECT_GT(status.write_seconds.value_or(-1), 0);
           EXPECT_GT(status.free_bytes.value_or(-1), 0);
-          EXPECT_EQ(status.directory_bytes, 2 * status.bytes) << "two of the same size, but for digits";
+          EXPECT_NEAR(static_cast<double>(*status.directory_bytes), 2.0 * static_cast<double>(status.bytes), 64)
+              << "two of the same size, but for digits";
         }
         s.saver.reset();
         return {};
@@ -279,7 +281,7 @@ TEST_F(SaveTest, AFencedRankEnds) {
     }
     return {};
   });
-  EXPECT_THAT(failure, HasSubstr("belongs to attempt 2"));
+  EXPECT_THAT(failure, HasSubstr("a newer attempt took it over"));
 }
 
 }  // namespace
