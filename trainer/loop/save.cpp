@@ -68,6 +68,7 @@ void Saver::Start(bool in_place) {
   Session& s = session_;
   save_ = std::make_unique<Save>();
   save_->begin = save_->copied = Now();
+  save_->awaited = in_place;
   cadence_.Began(save_->begin);
   snapshot_.Begin(*s.engine, in_place);
   checkpoint::SaveRequest& request = save_->request;
@@ -257,16 +258,18 @@ void Saver::ReportSaved(const Save& save) {
   observe::CheckpointStatus status;
   status.step = info.step;
   status.bytes = info.bytes;
-  status.seconds = Seconds(save.begin, save.copied) + save.write_seconds;
+  const double seconds = Seconds(save.begin, save.copied) + save.write_seconds;
+  status.seconds = seconds;
   status.time = FormatTime(save.request.time);
-  status.stall_seconds = save.stall_seconds;
+  const double stall = save.awaited ? seconds : save.stall_seconds;
+  status.stall_seconds = stall;
   status.write_seconds = save.write_seconds;
   status.free_bytes = save.free_bytes;
   status.directory_bytes = save.directory_bytes;
-  observe::Info(c10::str("checkpoint of step ", info.step, " written: ", info.bytes, " bytes in ", status.seconds,
-                         " s, for which training stood still ", save.stall_seconds, " s"));
+  observe::Info(c10::str("checkpoint of step ", info.step, " written: ", info.bytes, " bytes in ", seconds,
+                         " s, for which training stood still ", stall, " s"));
   session_.report->status().checkpoint = std::move(status);
-  cadence_.Saved(Seconds(save.begin, save.copied) + save.write_seconds, save.stall_seconds);
+  if (!save.awaited) cadence_.Saved(seconds, stall);
   if (verifier_ && session_.job.checkpoint->verify_after_save) verifier_->Look(info.step);
   ReportProgress();
   session_.report->Flush();

@@ -68,6 +68,7 @@ class Saver {
     checkpoint::SaveRequest request;
     std::string train_state;
     Time begin, copied;
+    bool awaited = false;                           // training waits for the end of it
     Failure failure{contract::kExitSucceeded, ""};  // unless kExitSucceeded: nothing has been committed
     checkpoint::CommitInfo committed;               // on rank 0, as all that follows
     double stall_seconds = 0;                       // most of the ranks
