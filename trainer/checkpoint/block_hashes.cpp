@@ -27,7 +27,10 @@ bool Take(std::string_view& text, uint64_t& value) {
 
 }  // namespace
 
-int64_t BlockCount(int64_t chunk_bytes, int64_t block_bytes) { return (chunk_bytes + block_bytes - 1) / block_bytes; }
+// The sum of the two may be beyond 63 bits in a damaged file.
+int64_t BlockCount(int64_t chunk_bytes, int64_t block_bytes) {
+  return chunk_bytes / block_bytes + (chunk_bytes % block_bytes == 0 ? 0 : 1);
+}
 
 std::string EncodeHashes(const BlockHashes& hashes) {
   std::string out(kMagic);

@@ -172,7 +172,7 @@ TEST_F(RestoreTest, ALearningRateThatChangesIsSaid) {
 }
 
 // Over all ranks every byte is read once, at each stage and with replicas, and none is read by everyone.
-TEST_F(RestoreTest, EveryByteIsReadOnce_Bug19) {
+TEST_F(RestoreTest, EveryByteIsReadOnce) {
   job_["model"]["hiddenSize"] = 256;
   job_["model"]["ffnSize"] = 1024;
   MakeSource({1});
