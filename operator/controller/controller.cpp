@@ -18,6 +18,7 @@
 #include "operator/controller/status_writer.h"
 #include "operator/controller/unreadable.h"
 #include "operator/controller/yard_metrics.h"
+#include "operator/lifecycle/unread.h"
 #include "operator/runtime/event_recorder.h"
 #include "operator/runtime/task_pool.h"
 #include "operator/runtime/work_queue.h"
@@ -159,7 +160,7 @@ class Controller::Impl {
       return Requeue();
     }
     TellUnreadable(key_text, record.get());
-    if (!record->status_problem.empty()) return Requeue();
+    if (!record->status_problem.empty()) return LetGo(*record);
     lifecycle::Input input = Observe(*record, caches_, progress_, clock_.Now());
     input.planner = &plans_;
     input.refused = refusals_.Of(key_text, record->job.status.attempt);
@@ -185,6 +186,15 @@ class Controller::Impl {
     });
     if (made) queue_.Add(key_text);
     return decision->requeue_after;
+  }
+
+  // A job whose status cannot be read is left as it is; but its finalizer must not keep it.
+  Result<Requeue> LetGo(const JobRecord& record) {
+    const lifecycle::Decision decision = lifecycle::LetGoUnread(record.job, record.status_problem);
+    if (decision.actions.empty()) return Requeue();
+    if (const Status acted = runner_.Run(record.job, decision.actions); !acted) return Fail(acted.error());
+    Tell(record, decision.events);
+    return Requeue();
   }
 
   // Whether this decision starts the job before one ahead of it in the line.
@@ -232,7 +242,7 @@ class Controller::Impl {
 
   Result<lifecycle::Decision> Decide(const JobRecord& record, lifecycle::Input& input, Ledger::View& view) {
     if (!record.problem.empty()) {
-      lifecycle::Decision decision;
+      lifecycle::Decision decision = lifecycle::LetGoUnread(record.job, record.problem);
       decision.status = StatusOfProblem(record, input.now);
       return decision;
     }

@@ -34,6 +34,11 @@ JobRecord MakeJobRecord(const json& object) {
     record.job.meta.name = record.key.name;
     record.job.meta.uid = record.uid;
     record.job.meta.resource_version = record.version;
+    // Such a job can be deleted all the same.
+    std::vector<std::string> ignored;
+    api::Meta meta = api::ReadJob(object, ignored).meta;
+    record.job.meta.finalizers = std::move(meta.finalizers);
+    record.job.meta.deletion_time = meta.deletion_time;
     // A job of another controller is not ours to judge: the decision leaves it alone, problem or not.
     const json::json_pointer managed_by("/spec/managedBy");
     if (object.contains(managed_by) && object[managed_by].is_string()) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
 #include "operator/lifecycle/conditions.h"
 #include "operator/lifecycle/context.h"
@@ -12,15 +11,18 @@
 namespace trainyard::lifecycle {
 namespace {
 
-// "3 in 15,000 GPU-hours": the hours as people say them.
-std::string Seen(const api::Exposure& seen) {
-  char hours[32];
-  std::snprintf(hours, sizeof hours, "%.*f", seen.gpu_hours < 10 ? 1 : 0, seen.gpu_hours);
-  return std::to_string(seen.failures) + " in " + hours + " GPU-hours";
-}
-
-// What never happened and what a damaged status may say count alike.
+// 1e12 at most, so that it can be written as an integer.
 double Sane(double value) { return value > 0 ? std::min(value, 1e12) : 0; }
+
+// A job that fails within seconds a few times and then runs for days must not save all the time: failures in a row have
+// one cause.
+constexpr double kLeastHoursPerFailure = 0.25;
+
+std::string Whole(double value) { return std::to_string(std::llround(Sane(value))); }
+
+std::string Seen(const api::Exposure& seen) {
+  return std::to_string(seen.failures) + " in " + Whole(seen.gpu_hours) + " GPU-hours";
+}
 
 }  // namespace
 
@@ -43,11 +45,12 @@ FailureEstimate EstimateFailures(int64_t gpus, const api::Exposure& own, const a
       ProbableRate(1 / kPriorGpuHours, Sane(static_cast<double>(others.failures)), Sane(others.gpu_hours));
   const double expected = size * per_gpu + 1 / kPriorJobHours;
   // Hours of this job count as hours at the size that it has now.
-  const double rate = ProbableRate(expected, Sane(static_cast<double>(own.failures)), Sane(own.gpu_hours) / size);
-  char prior[64];
-  std::snprintf(prior, sizeof prior, "%.0f hours expected of %s", 1 / expected, Plural(gpus, "GPU").c_str());
+  const double failures = Sane(static_cast<double>(own.failures));
+  const double rate =
+      ProbableRate(expected, failures, std::max(Sane(own.gpu_hours) / size, kLeastHoursPerFailure * failures));
   return {.mean_hours = Round(1 / rate, 3).value_or(kPriorJobHours),
-          .source = std::string(prior) + "; failures seen: other jobs " + Seen(others) + ", this job " + Seen(own)};
+          .source = Whole(1 / expected) + " hours expected of " + Plural(gpus, "GPU") + "; failures seen: other jobs " +
+                    Seen(others) + ", this job " + Seen(own)};
 }
 
 api::Exposure ExposureOf(const api::JobStatus& status, TimePoint now) {

@@ -66,8 +66,12 @@ void JudgeResume(Context& c, const api::Progress& now) {
   std::string from =
       "attempt " + std::to_string(c.s.attempt) + " resumed from step " + std::to_string(*now.resumed_from_step);
   if (*now.resumed_from_step == 0 && durable == 0) {
+    const auto& source = c.job.spec.checkpoint->resume_from;
+    const std::string why = source && source->weights_only
+                                ? "with the weights of " + source->path + " of volume " + source->volume
+                                : "there was no checkpoint to resume from";
     c.Condition(kCheckpointHealthy, true, "NoneYet",
-                "attempt " + std::to_string(c.s.attempt) + " began at step 0: there was no checkpoint to resume from");
+                "attempt " + std::to_string(c.s.attempt) + " began at step 0: " + why);
     return;
   }
   if (*now.resumed_from_step >= durable) {

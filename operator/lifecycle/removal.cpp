@@ -7,15 +7,17 @@
 #include "operator/lifecycle/failure.h"
 #include "operator/lifecycle/pod_builder.h"
 #include "operator/lifecycle/steps.h"
+#include "operator/lifecycle/unread.h"
 
 namespace trainyard::lifecycle {
 namespace {
 
 constexpr Milliseconds kLongest{600'000};
 constexpr Milliseconds kLook{30'000};
+constexpr const char* kLeft = "CheckpointsLeft";
 
-bool HasFinalizer(const Context& c) {
-  const auto& finalizers = c.job.meta.finalizers;
+bool HasFinalizer(const api::TrainingJob& job) {
+  const auto& finalizers = job.meta.finalizers;
   return std::find(finalizers.begin(), finalizers.end(), kCheckpointFinalizer) != finalizers.end();
 }
 
@@ -33,7 +35,7 @@ std::string Directory(const Context& c) {
 void GiveUp(Context& c, const std::string& why) {
   const std::string what = "the checkpoints in " + Directory(c) + " stay: " + why;
   c.s.reason = what;
-  c.Say("Warning", "CheckpointsLeft", what);
+  c.Say("Warning", kLeft, what);
   LetGo(c);
 }
 
@@ -54,14 +56,26 @@ std::string Hopeless(const Context& c) {
 
 }  // namespace
 
+Decision LetGoUnread(const api::TrainingJob& job, const std::string& problem) {
+  Decision out;
+  out.status = job.status;
+  if (!job.meta.deletion_time || !HasFinalizer(job)) return out;
+  Action action;
+  action.kind = Action::Kind::kRemoveFinalizer;
+  action.name = job.meta.name;
+  out.actions.push_back(std::move(action));
+  out.events.push_back({"Warning", kLeft, "its checkpoints stay: the job cannot be read: " + problem});
+  return out;
+}
+
 void KeepFinalizer(Context& c) {
-  const bool has = HasFinalizer(c);
+  const bool has = HasFinalizer(c.job);
   if (Wanted(c) && !has && !c.job.meta.deletion_time) c.Act(Action::Kind::kAddFinalizer, c.job.meta.name);
   if (!Wanted(c) && has) LetGo(c);
 }
 
 void RemoveCheckpoints(Context& c) {
-  if (!c.job.meta.deletion_time || !Wanted(c) || !HasFinalizer(c) || c.out.refresh_pods) return;
+  if (!c.job.meta.deletion_time || !Wanted(c) || !HasFinalizer(c.job) || c.out.refresh_pods) return;
   // Saves that are under way come first: the stop has its own time.
   const bool gone = std::all_of(c.mine.begin(), c.mine.end(), [&c](const auto* pod) { return c.Gone(*pod); });
   if (c.Live() || !gone || !c.Fresh()) return;

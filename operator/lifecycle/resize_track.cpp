@@ -86,10 +86,10 @@ void WatchSize(Context& c) {
     resize.loaded_at = c.in.now;
     resize.seconds.load = Round(now.load_seconds, 3);
     resize.bytes_read_per_rank = now.load_bytes;
-    resize.loaded_hash = now.loaded_state_hash;
     const double whole = Seconds(resize.gone_at.value_or(*resize.wanted_at), c.in.now);
     resize.seconds.start = Round(std::max(0.0, whole - resize.seconds.load.value_or(0)), 3);
   }
+  if (resize.loaded_hash.empty()) resize.loaded_hash = now.loaded_state_hash;
   if (now.step > *now.resumed_from_step) {
     resize.seconds.first_step = Seconds(*resize.loaded_at, c.in.now);
   } else {

@@ -87,6 +87,7 @@ class ControllerTest : public testing::Test {
     options.lifecycle.pod_termination_timeout = Milliseconds(100);
     options.lifecycle.progress_interval = Milliseconds(50);
     options.lifecycle.placement_retry = Milliseconds(2'000);
+    if (!launch_command_.empty()) options.lifecycle.launch_command = launch_command_;
     options.metrics = &metrics_;
     controller_ = std::make_unique<Controller>(*strict_, *progress_, clock_, options);
     const Status started = controller_->Start();
@@ -177,6 +178,7 @@ class ControllerTest : public testing::Test {
   std::unique_ptr<StrictCluster> strict_;
   std::unique_ptr<local::LocalProgressSource> progress_;
   runtime::Metrics metrics_;
+  std::vector<std::string> launch_command_;  // of the bundled trainer; empty: the launcher
   std::unique_ptr<Controller> controller_;
 };
 
@@ -344,6 +346,53 @@ TEST_F(ControllerTest, ADeletedJobLeavesNothing) {
   ASSERT_TRUE(cluster_->Delete(Kind::kTrainingJob, {"default", "a"}, {}).has_value());
   AwaitNoPods();
   EXPECT_THAT(Items(Kind::kService), testing::IsEmpty());
+}
+
+TEST_F(ControllerTest, CheckpointsGoWithTheJobThatAsksForIt) {
+  const std::string mark = directory_ / "removed";
+  // Stands for the launcher, which is told the trainer's arguments when it removes.
+  launch_command_ = {
+      "/bin/sh", "-c",
+      "if [ \"$2\" = trainyard-trainer ]; then echo \"$@\" >" + mark + "; else " + kRunUntilStopped + "; fi",
+      "launcher"};
+  StartCluster(1, 1);
+  std::filesystem::create_directories(directory_ / "data");
+  const auto job = [&](const std::string& name) {
+    return json{{"metadata", {{"namespace", "default"}, {"name", name}}},
+                {"spec",
+                 {{"model", {{"architecture", {{"layers", 1}, {"hiddenSize", 8}, {"attentionHeads", 1}}}}},
+                  {"data", {{"train", {{{"volume", "data"}, {"path", "train.txt"}}}}}},
+                  {"training", {{"sequenceLength", 8}, {"globalBatchSize", 1}, {"steps", 1}}},
+                  {"gpus", {{"count", 1}}},
+                  {"checkpoint", {{"volume", "data"}, {"path", "runs/a"}, {"onDelete", "Delete"}}},
+                  {"volumes", {{{"name", "data"}, {"hostPath", {{"path", (directory_ / "data").string()}}}}}}}}};
+  };
+  Create(job("a"));
+  const json running = AwaitPhase("a", "Running");
+  EXPECT_EQ(running["metadata"]["finalizers"], json::array({"trainyard.dev/checkpoints"}));
+  ASSERT_TRUE(cluster_->Delete(Kind::kTrainingJob, {"default", "a"}, {}).has_value());
+  Await(Kind::kTrainingJob, "a", [](const json& now) { return now.is_null(); });
+  std::ifstream said(mark);
+  std::string line;
+  std::getline(said, line);
+  EXPECT_EQ(line, "-- trainyard-trainer --remove-checkpoints data runs/a");
+  AwaitNoPods();
+
+  // One whose status nobody can read goes as well, and its checkpoints stay.
+  std::filesystem::remove(mark);
+  Create(job("b"));
+  AwaitPhase("b", "Running");
+  controller_.reset();
+  json unread = *cluster_->Get(Kind::kTrainingJob, {"default", "b"});
+  unread["status"]["phase"] = "Hibernating";
+  ASSERT_TRUE(cluster_->ReplaceStatus(Kind::kTrainingJob, unread).has_value());
+  ASSERT_TRUE(cluster_->Delete(Kind::kTrainingJob, {"default", "b"}, {}).has_value());
+  EXPECT_TRUE(cluster_->Get(Kind::kTrainingJob, {"default", "b"})) << "the finalizer holds it";
+  StartController();
+  Await(Kind::kTrainingJob, "b", [](const json& now) { return now.is_null(); });
+  EXPECT_FALSE(std::filesystem::exists(mark));
+  controller_->Stop();
+  EXPECT_THAT(EventReasons(), testing::IsSupersetOf({"CheckpointsRemoved", "CheckpointsLeft"}));
 }
 
 TEST_F(ControllerTest, ThirtyOfThirtyTwoKilledPodsMakeOneNewAttempt) {

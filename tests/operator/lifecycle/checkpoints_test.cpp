@@ -53,7 +53,7 @@ TEST(Cadence, FollowsFailuresWhereNothingIsAskedFor) {
   // 1 / (2 / 20,000 + 1 / 720) hours.
   EXPECT_EQ(s.status().checkpoint->mean_failure_hours, 672);
   EXPECT_THAT(s.status().checkpoint->failure_source,
-              HasSubstr("672 hours expected of 2 GPUs; failures seen: other jobs 0 in 0.0 GPU-hours, this job 0 in"));
+              HasSubstr("672 hours expected of 2 GPUs; failures seen: other jobs 0 in 0 GPU-hours, this job 0 in"));
   EXPECT_EQ(ResolvedCheckpoint(s)["everySteps"], 0);
   EXPECT_EQ(ResolvedCheckpoint(s)["meanSecondsBetweenFailures"], 672.0 * 3600);
 }
@@ -137,6 +137,10 @@ TEST(FailureRate, ComesNearWhatIsSeenWithEveryFailure) {
   EXPECT_NEAR(1 / ProbableRate(1.0 / 700, 3, 12), 4, 2);
   EXPECT_NEAR(1 / ProbableRate(1.0 / 700, 50, 200), 4, 0.4);
   EXPECT_GT(1 / ProbableRate(1.0 / 700, 0, 700), 700) << "none in all the time that was thought to have one";
+}
+
+TEST(FailureRate, FailuresInARowDoNotMakeAJobSaveAllTheTime) {
+  EXPECT_NEAR(EstimateFailures(8, {.gpu_hours = 0.01, .failures = 5}, {}).mean_hours, 0.25, 0.15);
 }
 
 TEST(FailureRate, IsFiniteWhateverAStatusSays) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "operator/lifecycle/pod_builder.h"
+#include "operator/lifecycle/unread.h"
 #include "tests/operator/lifecycle/scenario.h"
 
 namespace trainyard::lifecycle {
@@ -155,6 +156,19 @@ TEST_F(Removal, GivesUpAfterTenMinutes) {
   EXPECT_TRUE(HasFinalizer());
   s.in.now += Milliseconds(1'000);
   ExpectGivenUp("they could not be removed in 10 minutes: 0/2 nodes are available: 2 Insufficient cpu.");
+}
+
+TEST_F(Removal, AJobThatCannotBeReadIsLetGo) {
+  s.in.job.meta.finalizers = {kCheckpointFinalizer};
+  EXPECT_THAT(LetGoUnread(s.in.job, "spec.x: unknown field").actions, testing::IsEmpty()) << "nobody deletes it";
+  s.in.job.meta.deletion_time = s.in.now;
+  const Decision d = LetGoUnread(s.in.job, "spec.x: unknown field");
+  ASSERT_EQ(d.actions.size(), 1u);
+  EXPECT_EQ(d.actions[0].kind, Action::Kind::kRemoveFinalizer);
+  ASSERT_EQ(d.events.size(), 1u);
+  EXPECT_EQ(d.events[0].message, "its checkpoints stay: the job cannot be read: spec.x: unknown field");
+  s.in.job.meta.finalizers = {"example.com/other"};
+  EXPECT_THAT(LetGoUnread(s.in.job, "").actions, testing::IsEmpty()) << "it is not ours";
 }
 
 TEST_F(Removal, APodThatItsNodeFailedIsFollowedByAnother) {
