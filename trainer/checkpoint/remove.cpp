@@ -1,9 +1,11 @@
 #include "trainer/checkpoint/remove.h"
 
+#include <optional>
 #include <string_view>
 
 #include "trainer/checkpoint/fence.h"
 #include "trainer/checkpoint/format.h"
+#include "trainer/checkpoint/use_lock.h"
 
 namespace trainyard::checkpoint {
 namespace {
@@ -48,10 +50,16 @@ Result<Removal> RemoveAll(const std::string& root, const std::string& job_uid, F
       removal.left.push_back(name);
       continue;
     }
+    const std::optional<UseLock> alone = UseLock::ToRemove(root + "/" + name);
+    if (!alone) {
+      removal.busy.push_back(name);
+      continue;
+    }
     if (Status s = Remove(root, name, fs); !s) return Fail(s.error());
     removal.removed.push_back(name);
   }
   if (Status s = fs.SyncDirectory(root); !s) return Fail(s.error());
+  if (!removal.busy.empty()) return removal;
   // Last, since it says whose the rest is.
   const Result<std::string> still = OwnerJob(root, fs);
   if (!still) return Fail(still.error());

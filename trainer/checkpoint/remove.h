@@ -13,6 +13,7 @@ namespace trainyard::checkpoint {
 struct Removal {
   std::vector<std::string> removed;  // names in the directory, sorted: steps and what was set aside
   std::vector<std::string> left;     // names that are none of ours; the directory then stays
+  std::vector<std::string> busy;     // steps that somebody reads: all else is done, and another call is needed
 };
 
 // Removes steps, abandoned ones and the staging area of `root`, and `root` itself if nothing else is in it. Only job

@@ -1,6 +1,8 @@
 #include "trainer/loop/remove.h"
 
+#include <chrono>
 #include <cstdio>
+#include <thread>
 
 #include "trainer/checkpoint/remove.h"
 #include "trainer/contract/contract.h"
@@ -25,7 +27,17 @@ int RemoveCheckpoints(const config::GetEnv& get, const std::string& volume, cons
   const char* given = get(contract::kEnvVolumeRoot);
   const std::string root = given != nullptr && *given != '\0' ? given : std::string(contract::kDefaultVolumeRoot);
   const std::string directory = root + "/" + volume + "/" + path;
-  const auto removal = checkpoint::RemoveAll(directory, uid);
+  auto removal = checkpoint::RemoveAll(directory, uid);
+  // A job that starts from these checkpoints reads them for a while. A little less than the operator waits.
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(9);
+  while (removal && !removal->busy.empty() && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::seconds(5));
+    removal = checkpoint::RemoveAll(directory, uid);
+  }
+  if (removal && !removal->busy.empty()) {
+    return Say(contract::kExitStorage,
+               "checkpoints not removed: somebody reads " + directory + "/" + removal->busy.front() + " for 9 minutes");
+  }
   if (!removal) {
     const Failure failure = WriteFailure(removal.error(), "checkpoints not removed");
     return Say(failure.exit_code, failure.message);

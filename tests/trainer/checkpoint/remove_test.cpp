@@ -12,6 +12,7 @@
 #include "trainer/checkpoint/fence.h"
 #include "trainer/checkpoint/reader.h"
 #include "trainer/checkpoint/retention.h"
+#include "trainer/checkpoint/use_lock.h"
 
 namespace trainyard::checkpoint {
 namespace {
@@ -64,6 +65,21 @@ TEST_F(RemoveAllTest, RefusesADirectoryThatAnotherJobHasTakenOver) {
   EXPECT_THAT(removal.error().message, HasSubstr("was taken over by job uid-b from job uid-a"));
   EXPECT_EQ(List(root_)->size(), 2u);
   EXPECT_TRUE(SaveSample(root_, 300, later_, 1)) << "its owner is not disturbed";
+}
+
+TEST_F(RemoveAllTest, LeavesWhatSomebodyReadsUntilThatIsOver) {
+  Save(fence_, {100, 200});
+  {
+    const auto reader = UseLock::ToRead(root_ + "/step-00000200");
+    ASSERT_TRUE(reader);
+    const auto removal = RemoveAll(root_, "uid-a");
+    ASSERT_TRUE(removal) << removal.error().message;
+    EXPECT_THAT(removal->removed, ElementsAre("step-00000100"));
+    EXPECT_THAT(removal->busy, ElementsAre("step-00000200"));
+    EXPECT_EQ(LoadSample(root_ + "/step-00000200", 200, 1), "");
+  }
+  ASSERT_TRUE(RemoveAll(root_, "uid-a"));
+  EXPECT_FALSE(fs::exists(root_));
 }
 
 TEST_F(RemoveAllTest, RemovesNothingWhereNobodyEverSaved) {
