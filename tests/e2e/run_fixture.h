@@ -32,6 +32,7 @@ struct JobText {
   int gpus = 2;
   int every_steps = 20;
   std::string strategy = "FSDP";
+  std::string determinism = "None";
   std::string more;  // further lines below spec, two spaces deep
 
   std::string Yaml() const {
@@ -41,7 +42,9 @@ struct JobText {
            "    validation: [{volume: corpus, path: held-out.txt}]\n"
            "  training: {sequenceLength: 32, globalBatchSize: 8, microBatchSize: 2, steps: " +
            std::to_string(steps) +
-           ", precision: FP32, optimizer: {learningRate: 0.003}, evaluation: {batches: 4}}\n"
+           ", precision: FP32, optimizer: {learningRate: 0.003}, evaluation: {batches: 4}, determinism: " +
+           determinism +
+           "}\n"
            "  parallelism: {strategy: " +
            strategy + "}\n  gpus: {count: " + std::to_string(gpus) +
            "}\n  checkpoint: {volume: checkpoints, every: {steps: " + std::to_string(every_steps) +

@@ -16,6 +16,7 @@
 #include "trainer/loop/restore.h"
 #include "trainer/loop/save.h"
 #include "trainer/loop/setup.h"
+#include "trainer/loop/state_hash.h"
 #include "trainer/loop/stop_signal.h"
 #include "trainer/loop/train_step.h"
 #include "trainer/observe/flops.h"
@@ -91,7 +92,10 @@ Outcome<void> SaveWhenDue(Session& s, const StepResult& result, bool last) {
   if (last) return Save(s);
   if (!s.saver) return {};
   if (auto moved = s.saver->Move(result.saving); !moved) return moved;
-  if (result.save_due || Due(s.progress.step, s.job.checkpoint->every_steps)) s.saver->Begin();
+  // What stays for its step has to be made, whatever the cadence is.
+  const config::Checkpoint& wanted = *s.job.checkpoint;
+  const bool due = Due(s.progress.step, wanted.every_steps) || Due(s.progress.step, wanted.keep_every_steps);
+  if (result.save_due || due) s.saver->Begin();
   return {};
 }
 
@@ -142,10 +146,12 @@ Outcome<contract::ExitCode> RunSession(Session& s) {
   BuildModel(s);
   CompareKernels(s);
   if (auto restored = Restore(s); !restored) return Fails(restored.error());
+  if (s.report->status().restored) s.report->status().loaded_state_hash = StateHash(s);
   if (s.job.checkpoint) s.saver = std::make_unique<Saver>(s);
   auto ended = Train(s);
   if (!ended) return ended;
   s.report->status().parameter_hash = s.engine->ParameterHash();
+  s.report->status().state_hash = StateHash(s);
   const bool stopped = *ended == contract::kExitStopped;
   if (stopped && !s.job.checkpoint)
     observe::Warn(c10::str("stopped at step ", s.progress.step, " without checkpoints: it is lost"));

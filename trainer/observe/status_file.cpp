@@ -68,6 +68,8 @@ std::string ToJson(const TrainerStatus& status) {
   if (status.skipped_steps > 0) json["skippedSteps"] = status.skipped_steps;
   json["worldSize"] = status.world_size;
   if (!status.parameter_hash.empty()) json["parameterHash"] = status.parameter_hash;
+  if (!status.state_hash.empty()) json["stateHash"] = status.state_hash;
+  if (!status.loaded_state_hash.empty()) json["loadedStateHash"] = status.loaded_state_hash;
   if (status.checkpoint) {
     json["checkpoint"] = CheckpointJson(*status.checkpoint);
   }

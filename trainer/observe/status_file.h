@@ -92,6 +92,8 @@ struct TrainerStatus {
   std::optional<SlowestRankStatus> slowest_rank;
   std::optional<SpikeStatus> loss_spike;
   std::string parameter_hash;
+  std::string state_hash;         // of parameters and optimizer state at the end
+  std::string loaded_state_hash;  // the same when the checkpoint had been loaded
   std::string message;
 };
 

@@ -1,6 +1,6 @@
 // Saved at W ranks, loaded at W' and saved again: every tensor, optimizer state included, has the same bytes when it is
-// gathered. All pairs of 1, 2, 3, 4, 5, 8, ranks as threads, saved and loaded in every stage and with replicas, with
-// parameters of fewer rows than ranks.
+// gathered, and the state in memory has the same hash. All pairs of 1, 2, 3, 4, 5, 8, ranks as threads, saved and
+// loaded in every stage and with replicas, with parameters of fewer rows than ranks.
 #include <atomic>
 #include <functional>
 #include <thread>
@@ -12,6 +12,7 @@
 #include "trainer/loop/restore.h"
 #include "trainer/loop/save.h"
 #include "trainer/loop/state.h"
+#include "trainer/loop/state_hash.h"
 #include "trainer/loop/train_step.h"
 
 namespace trainyard::loop {
@@ -38,17 +39,22 @@ class ReshardTest : public ThreadRanksTest {
   // Trains and saves at each of `worlds`, loads at each other and saves again. `tensors`: how many of each parameter.
   void ExpectByteEqualForAllPairs(const std::vector<int>& worlds, size_t tensors) {
     std::map<int, Tensors> saved;
+    std::map<int, std::string> hashes;  // of the state in memory when it was saved
     for (const int world : worlds) {
       const std::map<int, std::string> strategies = {{2, "HSDP"}, {3, "ZeRO1"}, {4, "DDP"}, {5, "ZeRO2"}, {8, "HSDP"}};
       const auto strategy = strategies.find(world);
       job_["parallelism"] = {{"strategy", strategy == strategies.end() ? "FSDP" : strategy->second}};
       if (job_["parallelism"]["strategy"] == "HSDP") job_["parallelism"]["shardSize"] = world / 2;
       job_["checkpoint"]["path"] = "w" + std::to_string(world);
-      const std::string failure = OnRanks(world, [](Session& s) -> Outcome<void> {
+      const std::string failure = OnRanks(world, [&](Session& s) -> Outcome<void> {
         if (auto restored = Restore(s); !restored) return restored;
+        const std::string before = StateHash(s);
         for (int64_t step = 1; step <= kSteps; ++step) {
           if (auto done = TrainStep(s, step); !done) return Fails(done.error());
         }
+        const std::string hash = StateHash(s);
+        if (hash == before) return Fails(contract::kExitInternal, "three steps change the state, and not its hash");
+        if (s.env.rank == 0) hashes[world] = hash;
         return Save(s);
       });
       ASSERT_EQ(failure, "") << world;
@@ -71,6 +77,8 @@ class ReshardTest : public ThreadRanksTest {
           const std::string failure = OnRanks(to, [&](Session& s) -> Outcome<void> {
             if (auto restored = Restore(s); !restored) return restored;
             if (s.progress.step != kSteps) return Fails(contract::kExitInternal, "resumed from another step");
+            const std::string hash = StateHash(s);
+            if (hash != hashes.at(from)) return Fails(contract::kExitInternal, "loaded " + hash);
             s.job.checkpoint->directory.path = copy;
             s.progress.saved_step.reset();
             if (s.env.rank == 0) {

@@ -42,11 +42,30 @@ TEST_F(ResumeTest, StoppedAndContinuedEqualsUndisturbed) {
     EXPECT_EQ(losses.size(), 100u);
     EXPECT_EQ(losses, Losses(undisturbed.Steps()));
     EXPECT_EQ(second.StatusFile()["parameterHash"], reference["parameterHash"]);
+    EXPECT_EQ(first.StatusFile().value("stateHash", "").size(), 16u);
+    EXPECT_EQ(second.StatusFile()["loadedStateHash"], first.StatusFile()["stateHash"]);
+    EXPECT_EQ(second.StatusFile()["stateHash"], reference["stateHash"]);
+    EXPECT_NE(second.StatusFile()["stateHash"], second.StatusFile()["loadedStateHash"]);
     EXPECT_EQ(second.StatusFile()["validationLoss"], reference["validationLoss"]);
     EXPECT_EQ(second.StatusFile()["initialValidationLoss"], reference["initialValidationLoss"]);
     EXPECT_LT(reference["validationLoss"], reference["initialValidationLoss"]) << "it learns";
     std::filesystem::remove_all(dir_ / "volumes/checkpoints/undisturbed");
   }
+}
+
+// They are made for their step, whatever the cadence is, and stay beside the newest.
+TEST_F(ResumeTest, CheckpointsOfMultiplesOfAStepAreMadeAndStay) {
+  job_["training"]["steps"] = 60;
+  job_["checkpoint"]["everySteps"] = 0;
+  job_["checkpoint"]["everySeconds"] = 3600;
+  job_["checkpoint"]["keepEverySteps"] = 30;
+  job_["checkpoint"]["keepLast"] = 1;
+  RunToEnd(1, 1);
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(dir_ / "volumes/checkpoints/tiny")) {
+    if (entry.path().filename() != ".staging") names.push_back(entry.path().filename());
+  }
+  EXPECT_THAT(names, ::testing::UnorderedElementsAre("step-00000030", "step-00000060"));
 }
 
 // Every optimizer and schedule, stopped in warm-up, at its peak or in its decay: the same losses, learning rates and
