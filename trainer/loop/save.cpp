@@ -39,7 +39,10 @@ Failure Unpack(const std::string& packed) {
 Saver::Saver(Session& session, checkpoint::FileSystem& fs)
     : session_(session),
       fs_(fs),
-      group_(session.world->Split(0, session.env.rank, {.deadline = kStorageDeadline, .label = "checkpoint group"})),
+      group_(
+          session.world->Split(0, session.env.rank,
+                               {.deadline = std::max(session.world->default_deadline(), dist::Comm::kDefaultDeadline),
+                                .label = "save group"})),
       snapshot_(*session.device, session.env.checkpoint_memory_bytes),
       cadence_(*session.job.checkpoint, Now()) {
   const config::Checkpoint& job = *session.job.checkpoint;

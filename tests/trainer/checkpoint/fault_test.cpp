@@ -197,6 +197,35 @@ TEST_P(EveryCall, OfSettingLaterCheckpointsAside) {
       });
 }
 
+TEST_P(EveryCall, OfClearingAFailedSaveAwayLeavesTheLastCheckpoint) {
+  last_call_ = 40;
+  ForAllK(
+      [](const std::string& root, FileSystem& fs) {
+        ASSERT_TRUE(TakeOver(root, kSecond, fs));
+        ASSERT_TRUE(SaveSample(root, 100, kSecond, 2, kModel, fs));
+        for (int rank = 0; rank < 2; ++rank) {
+          SaveRequest request = SampleRequest(root, 200, kSecond, rank, 2);
+          const SampleShards shards(kModel, rank, 2, 200);
+          request.model = shards.model;
+          request.optim = shards.optim;
+          ASSERT_TRUE(WriteShards(request, fs));
+        }
+      },
+      [](const std::string& root, FileSystem& fs) { return Discard(SampleRequest(root, 200, kSecond, 0, 2), fs); },
+      [](const std::string& root, const Outcome& outcome, FileSystem& sound) {
+        EXPECT_EQ(NewestThatLoads(root), 100);
+        const std::string staged = StagingDirectory(root, kSecond) + "/" + StepDirectory(200);
+        if (!outcome.died && outcome.status) {
+          EXPECT_FALSE(std::filesystem::exists(staged));
+        }
+        // Whatever is left of it is in nobody's way.
+        ASSERT_TRUE(SaveSample(root, 200, kSecond, 2, kModel, sound));
+        EXPECT_EQ(NewestThatLoads(root), 200);
+        ASSERT_TRUE(Discard(SampleRequest(root, 200, kSecond, 0, 2), sound));
+        EXPECT_EQ(NewestThatLoads(root), 200);
+      });
+}
+
 INSTANTIATE_TEST_SUITE_P(Faults, EveryCall,
                          testing::Values(Fault::kNoSpaceOnce, Fault::kNoSpace, Fault::kIoErrorOnce, Fault::kDeath,
                                          Fault::kPowerLoss),
