@@ -60,12 +60,20 @@ bool Cadence::Due(Time now) const {
 }
 
 std::optional<int64_t> Cadence::NextStep(int64_t step, Time now) const {
-  if (job_.every_steps > 0) return step - step % job_.every_steps + job_.every_steps;
+  std::optional<int64_t> next;
+  const auto consider = [&](int64_t candidate) { next = next ? std::min(*next, candidate) : candidate; };
+  // Multiples of keep_every_steps are saved whatever the cadence is.
+  for (const int64_t every : {job_.every_steps, job_.keep_every_steps}) {
+    if (every > 0) consider(step - step % every + every);
+  }
   const auto interval = interval_seconds();
   const auto median = MedianStep();
-  if (!interval || !median || *median <= 0) return std::nullopt;
+  if (!interval) return next;
+  // Until a step has been measured it may as well be due sooner.
+  if (!median || *median <= 0) return std::nullopt;
   const double steps = std::ceil(std::max(0.0, *interval - Seconds(began_, now)) / *median);
-  return step + std::max<int64_t>(1, static_cast<int64_t>(std::min(steps, 1e15)));
+  consider(step + std::max<int64_t>(1, static_cast<int64_t>(std::min(steps, 1e15))));
+  return next;
 }
 
 }  // namespace trainyard::loop

@@ -49,6 +49,17 @@ TEST(CadenceTest, ByTimeFromTheStartOfOneToTheStartOfTheNext) {
   EXPECT_EQ(cadence.NextStep(90, At(2000)), 91) << "overdue: after the next one";
 }
 
+TEST(CadenceTest, WhatIsKeptForItsStepIsExpectedAtIt) {
+  config::Checkpoint job = Job(0, 900, 0);
+  job.keep_every_steps = 60;
+  Cadence cadence(job, kStart);
+  EXPECT_FALSE(cadence.NextStep(7, At(1))) << "the clock may come first";
+  cadence.Stepped(10, false);
+  EXPECT_EQ(cadence.NextStep(5, At(50)), 60);
+  EXPECT_EQ(cadence.NextStep(60, At(600)), 60 + 30);
+  EXPECT_EQ(Cadence(Job(50, 0, 0), kStart).NextStep(60, At(600)), 100);
+}
+
 TEST(CadenceTest, YoungAndDalyFromWhatSavesCost) {
   constexpr double kMtbf = 86'400;
   Cadence cadence(Job(0, 0, kMtbf), kStart);
