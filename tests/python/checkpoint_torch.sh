@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs checkpoint_torch_test.py in the environment of tests/bench/engine/setup.sh: checkpoint_torch.sh SAMPLE TRAINYARD.
+# Runs checkpoint_torch_test.py in the environment of tests/bench/engine/setup.sh: checkpoint_torch.sh SAMPLE TRAINYARD TRAINER.
 # Exits 77 (skipped) when it is not there.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

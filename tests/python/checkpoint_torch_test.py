@@ -1,13 +1,15 @@
 """Our checkpoints in the hands of PyTorch and transformers, and theirs in ours.
 
-Usage: checkpoint_torch_test.py SAMPLE TRAINYARD, where SAMPLE is the program checkpoint_sample (a checkpoint of three
-ranks whose every element is known) and TRAINYARD the command line.
+Usage: checkpoint_torch_test.py SAMPLE TRAINYARD TRAINER, where SAMPLE is the program checkpoint_sample (a checkpoint of
+three ranks whose every element is known), TRAINYARD the command line and TRAINER the trainer of one rank.
 
 1. torch.distributed.checkpoint with its Hugging Face reader loads model/ and optim/ of a checkpoint as it lies, on 1, 2
    and 4 ranks, and `export --to dcp` as one directory.
 2. transformers loads `export --to huggingface` without a missing or an unexpected tensor: Llama and GPT-2, float32 and
    bfloat16, one file and several. DCP's reader loads it too.
 3. `import` takes what transformers and DCP (save_distributed) saved, tied and untied.
+4. What our trainer trained has the same validation loss in transformers after an export; what transformers made has in
+   our trainer, which starts from the import with resumeFrom and weightsOnly, the loss that transformers says.
 """
 import json
 import os
@@ -26,7 +28,7 @@ from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, Hu
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
-SAMPLE, TRAINYARD = sys.argv[1:3]
+SAMPLE, TRAINYARD, TRAINER = sys.argv[1:4]
 STEP = "step-00000005"
 
 
@@ -168,8 +170,78 @@ def ours_reads_theirs(tmp):
     print("import: transformers' and DCP's files of both families, tied and untied")
 
 
+LENGTH, BATCH, BATCHES = 32, 4, 6
+
+
+def train(tmp, name, family, steps, **checkpoint):
+    """Our trainer on one rank; returns its status. The text is the licences that every Debian machine has."""
+    run, volumes = tmp / f"{name}-run", tmp / "volumes"
+    run.mkdir()
+    model = {"family": family, "layers": 2, "hiddenSize": 32, "attentionHeads": 4, "kvHeads": 4, "ffnSize": 128,
+             "vocabSize": 256, "tiedEmbeddings": family == "GPT2", "maxPositions": 64, "normEpsilon": 1e-5}
+    if family == "Llama":
+        model.update(kvHeads=2, ropeTheta=10000.0)
+    file = {"volume": "corpus", "path": "text"}
+    (run / "job.json").write_text(json.dumps({
+        "contract": 1, "job": {"namespace": "default", "name": name, "uid": name}, "model": model,
+        "data": {"format": "Text", "train": [file], "validation": [file]},
+        "training": {"device": "CPU", "sequenceLength": LENGTH, "globalBatchSize": 4, "microBatchSize": BATCH,
+                     "steps": steps, "precision": "FP32", "seed": 1, "gradientClipNorm": 1.0,
+                     "optimizer": {"name": "AdamW", "learningRate": 3e-3, "betas": [0.9, 0.95], "epsilon": 1e-8,
+                                   "weightDecay": 0.1},
+                     "schedule": {"type": "Constant", "warmupSteps": 0, "minLearningRateRatio": 1},
+                     "evaluation": {"everySteps": steps, "batches": BATCHES}},
+        "parallelism": {"strategy": "DDP"},
+        "checkpoint": {"volume": "checkpoints", "path": name, "everySteps": 0, "keepLast": 1, "resume": "Latest",
+                       "resumeStep": 0, **checkpoint}}))
+    env = dict(os.environ, RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()),
+               TRAINYARD_JOB_UID=name, TRAINYARD_ATTEMPT="1", TRAINYARD_ROUND="0",
+               TRAINYARD_JOB_FILE=str(run / "job.json"), TRAINYARD_VOLUME_ROOT=str(volumes), TRAINYARD_RUN_DIR=str(run),
+               POD_IP="127.0.0.1")
+    done = subprocess.run([TRAINER], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, (done.returncode, done.stdout, done.stderr)
+    return json.loads((run / "status.json").read_text())
+
+
+def validation_loss(model, text):
+    """As our trainer computes it: nats per token over the first sequences, each with the token after its end."""
+    tokens = torch.tensor(list(text[:BATCH * BATCHES * LENGTH + 1]))
+    rows = torch.stack([tokens[i * LENGTH:(i + 1) * LENGTH + 1] for i in range(BATCH * BATCHES)])
+    with torch.no_grad():
+        logits = model(rows[:, :-1]).logits
+    return torch.nn.functional.cross_entropy(logits.flatten(0, 1).double(), rows[:, 1:].flatten()).item()
+
+
+def same_loss_in_both(tmp):
+    licences = pathlib.Path("/usr/share/common-licenses")
+    text = b"".join(p.read_bytes() for p in sorted(licences.iterdir()) if p.is_file() and not p.is_symlink())
+    (tmp / "volumes/corpus").mkdir(parents=True)
+    (tmp / "volumes/checkpoints").mkdir()
+    (tmp / "volumes/corpus/text").write_bytes(text)
+    for family in ("Llama", "GPT2"):
+        status = train(tmp, f"{family}-ours", family, 30)
+        trainyard("export", tmp / f"volumes/checkpoints/{family}-ours", tmp / f"{family}-hf", "--to", "huggingface")
+        model = transformers.AutoModelForCausalLM.from_pretrained(tmp / f"{family}-hf").eval()
+        assert model.config.max_position_embeddings == 64
+        loss = validation_loss(model, text)
+        assert status["validationLoss"] < status["initialValidationLoss"] - 0.5, status
+        assert abs(loss - status["validationLoss"]) < 2e-5 * loss, (family, loss, status["validationLoss"])
+        # And the other way: weights that ours has never seen.
+        torch.manual_seed(11)
+        with torch.no_grad():
+            for p in model.parameters():
+                p.add_(0.05 * torch.randn_like(p))
+        model.save_pretrained(tmp / f"{family}-theirs")
+        trainyard("import", tmp / f"{family}-theirs", tmp / f"volumes/checkpoints/{family}-imported")
+        source = {"volume": "checkpoints", "path": f"{family}-imported", "step": 0, "weightsOnly": True}
+        status = train(tmp, f"{family}-fork", family, 1, resumeFrom=source)
+        loss = validation_loss(model, text)
+        assert abs(loss - status["initialValidationLoss"]) < 2e-5 * loss, (family, loss, status)
+        print(f"{family}: the same validation loss in transformers and in our trainer, both ways")
+
+
 def main():
-    for part in (dcp_reads_ours, lambda t: transformers_reads_ours(t, "llama"),
+    for part in (same_loss_in_both, dcp_reads_ours, lambda t: transformers_reads_ours(t, "llama"),
                  lambda t: transformers_reads_ours(t, "gpt2"), ours_reads_theirs):
         with tempfile.TemporaryDirectory() as directory:
             part(pathlib.Path(directory))

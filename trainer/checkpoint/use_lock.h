@@ -1,7 +1,8 @@
 // Whether somebody reads a checkpoint. A reader holds a shared advisory lock (flock) on its directory; what removes a
 // checkpoint must have it alone. A lock goes with its object, or with the process in whatever way that ends. File
-// systems without such locks grant them all: there only the rule that the newest valid checkpoint stays protects a
-// reader. Thread-safety: an object belongs to one thread.
+// systems without such locks on directories grant them all (NFS does: there an exclusive lock needs a file that is open
+// for writing), and then only the rule that the newest valid checkpoint stays protects a reader. Thread-safety: an
+// object belongs to one thread.
 #pragma once
 
 #include <optional>

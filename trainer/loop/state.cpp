@@ -48,6 +48,7 @@ std::string TrainStateJson(const Session& s) {
                                  {"threads", s.threads},
                                  {"optimizer", StateKind(s.job.training.optimizer)},
                                  {"rate", RateState(s.job.training)},
+                                 {"maxPositions", s.job.model.max_positions},
                                  {"model", ModelIdentity(s)}};
   if (s.job.training.determinism != config::Determinism::kNone) json["determinism"] = DeterminismState(s);
   if (s.progress.loss) json["loss"] = *s.progress.loss;

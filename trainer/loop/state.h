@@ -13,7 +13,7 @@ namespace trainyard::loop {
 // {"version", "step", "consumedSequences", "consumedTokens", "skippedSteps", "seed", "sequenceLength",
 // "globalBatchSize",
 //  "dataFingerprint", "loss", "initialValidationLoss", "validationLoss", "resume", "worldSize", "threads", "optimizer",
-//  "rate", "model", "determinism"}
+//  "rate", "maxPositions", "model", "determinism"}
 std::string TrainStateJson(const Session& session);
 // Takes over what TrainStateJson wrote. Failures: kExitCheckpoint for a state that is not ours, kExitConfiguration for
 // another seed or sequence length (the order of samples would change) or another optimizer, kExitData for other
