@@ -153,6 +153,10 @@ python3 "$here/e2e_samples.py" "$dir/volumes/checkpoints/samples/quickstart" "$d
 same_loss quickstart undisturbed
 run "$bin/trainyard" checkpoints list "$dir/volumes/checkpoints/quickstart"
 run "$bin/trainyard" checkpoints verify "$dir/volumes/checkpoints/quickstart"
+listed=$("$bin/trainyard" checkpoints list "$dir/volumes/checkpoints/quickstart")
+expect "the same list through a pod that mounts the volume" "$listed" "$("$bin/trainyard" checkpoints list --job quickstart)"
+run "$bin/trainyard" checkpoints verify --job quickstart
+expect "pods of these commands that stay" "" "$(kubectl get pods -l trainyard.dev/role=checkpoints -o name)"
 
 title "A user's own program: plain sh"
 own_program own-shell sh -c 'echo "WORLD_SIZE=$WORLD_SIZE NNODES=$NNODES NODE_RANK=$NODE_RANK NPROC_PER_NODE=$NPROC_PER_NODE MASTER_ADDR=$MASTER_ADDR MASTER_PORT=$MASTER_PORT"; env | grep ^PET_ | sort'

@@ -42,8 +42,8 @@ class PodRun {
       return Complain(made.error(), context_.err);
     }
     int code = Watch();
-    // Whatever became of it, it does not stay.
-    const Result<json> gone = Send("delete", "DELETE", Kind::kPod, name_, R"({"gracePeriodSeconds":0})");
+    // Whatever became of it, it does not stay. One whose program has ended needs nobody's word to go.
+    const Result<json> gone = Send("delete", "DELETE", Kind::kPod, name_, ended_ ? R"({"gracePeriodSeconds":0})" : "");
     if (!gone && gone.error().code != ErrorCode::kNotFound) {
       context_.err << "trainyard: pod " << ns_ << "/" << name_ << " stays: " << gone.error().message
                    << "; remove it with kubectl delete pod\n";
@@ -122,7 +122,8 @@ class PodRun {
       }
       if (pod) {
         const std::string phase = At(*pod, "/status/phase");
-        if (phase == "Succeeded" || phase == "Failed") return Answer(*pod);
+        ended_ = phase == "Succeeded" || phase == "Failed";
+        if (ended_) return Answer(*pod);
         const std::string hopeless = WhyItCannotRun(*pod);
         if (!hopeless.empty()) return Complain({ErrorCode::kFailedPrecondition, hopeless}, context_.err);
         if (phase != "Running" && context_.clock.Now() >= start_by) {
@@ -172,6 +173,7 @@ class PodRun {
   const InClusterFlags& flags_;
   const InClusterContext& context_;
   std::string ns_, name_;
+  bool ended_ = false;
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "operator/cli/checkpoints/in_cluster.h"
 #include "operator/lifecycle/pod_spec.h"
+#include "operator/lifecycle/pod_template.h"
 #include "trainer/contract/contract.h"
 
 namespace trainyard::cli {
@@ -72,8 +73,7 @@ Result<json> CheckpointsPod(const api::TrainingJob& job, const PodRequest& reque
                {"automountServiceAccountToken", false},
                {"enableServiceLinks", false},
                {"terminationGracePeriodSeconds", 5},
-               // A node of GPUs refuses pods without one; this one comes for the volume.
-               {"tolerations", json::array({{{"operator", "Exists"}}})},
+               {"tolerations", json::array({{{"key", api::kGpuResource}, {"operator", "Exists"}}})},
                {"securityContext", lifecycle::PodSecurity(job)},
                {"volumes", json::array({volume})},
                {"containers", json::array({{{"name", "checkpoints"},
@@ -82,10 +82,9 @@ Result<json> CheckpointsPod(const api::TrainingJob& job, const PodRequest& reque
                                             {"volumeMounts", json::array({mount})},
                                             {"resources", {{"requests", {{"cpu", "100m"}, {"memory", "256Mi"}}}}},
                                             {"securityContext", lifecycle::ContainerSecurity(job)}}})}};
-  if (!request.node.empty()) spec["affinity"] = Affinity(request.node);
   const json owner = {
       {"apiVersion", api::kApiVersion}, {"kind", api::kKind}, {"name", job.meta.name}, {"uid", job.meta.uid}};
-  return json{{"apiVersion", "v1"},
+  json pod = {{"apiVersion", "v1"},
               {"kind", "Pod"},
               {"metadata",
                {{"name", request.name},
@@ -93,6 +92,9 @@ Result<json> CheckpointsPod(const api::TrainingJob& job, const PodRequest& reque
                 {"labels", {{std::string(contract::kLabelRole), "checkpoints"}}},
                 {"ownerReferences", json::array({owner})}}},
               {"spec", std::move(spec)}};
+  lifecycle::PlaceLike(job.spec.pod_template, pod);
+  if (!request.node.empty()) pod["spec"]["affinity"] = Affinity(request.node);
+  return pod;
 }
 
 std::string WhyItCannotRun(const json& pod) {

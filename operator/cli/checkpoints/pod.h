@@ -18,7 +18,8 @@ struct PodRequest {
   std::vector<std::string> command;  // after "trainyard checkpoints"; kDirectory stands for the directory
 };
 
-// Mounts the volume of the job's checkpoints and nothing else of it; as restricted as the job's own pods. It belongs to
+// Mounts the volume of the job's checkpoints and nothing else of it; as restricted as the job's own pods, pulled and
+// placed like them. It belongs to
 // the job, which takes it along when it is deleted, and is none of those that train it. Errors: kFailedPrecondition for
 // a job without spec.checkpoint, with a volume that is gone with each pod, or of which no image is known.
 Result<nlohmann::json> CheckpointsPod(const api::TrainingJob& job, const PodRequest& request);
