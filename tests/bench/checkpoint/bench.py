@@ -201,7 +201,7 @@ def document(path, json_path):
         sign = {"higher": "at least", "lower": "at most"}[r["better"]]
         target = "-" if "target" not in r else f"{r['target_of']} {sign} {r['target']:g}" + ("" if met(r) else ", **missed**")
         lines.append(f"| `{r['name']}` | {r['value']:.4g} {r['unit']} | {r['baseline']['name']} {r['baseline']['value']:.4g} "
-                     f"| {r['ratio']:.3g} | {target} |")
+                     f"| {r['ratio']:.4g} | {target} |")
     text = path.read_text()
     begin, end = text.index(MARKS[0]) + len(MARKS[0]), text.index(MARKS[1])
     path.write_text(text[:begin] + f"\n{content['machine']}; commit {content['commit']}\n\n" + "\n".join(lines) + "\n\n" + text[end:])
