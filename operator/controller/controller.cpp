@@ -270,6 +270,7 @@ class Controller::Impl {
     input.ended = caches_.pods().EndedOf(record.key.ns, record.uid);
     input.pods = std::move(fresh);
     input.pods_fresh = true;
+    ReadProgress(input, progress_);
     return options_.decide(input, options_.lifecycle);
   }
 

@@ -9,7 +9,6 @@
 #include "operator/controller/progress_json.h"
 
 namespace trainyard::controller {
-namespace {
 
 void ReadProgress(lifecycle::Input& input, cluster::ProgressSource& progress) {
   const api::JobStatus& status = input.job.status;
@@ -36,8 +35,6 @@ void ReadProgress(lifecycle::Input& input, cluster::ProgressSource& progress) {
     return;
   }
 }
-
-}  // namespace
 
 lifecycle::Input Observe(const JobRecord& record, Caches& caches, cluster::ProgressSource& progress, TimePoint now) {
   lifecycle::Input input;

@@ -51,7 +51,8 @@ void PodIndex::Change(const PodPtr& old, const PodPtr& now) {
   if (now || !old || !old->ours) return;
   gone_.notify_all();
   const api::PodSnapshot& pod = *old->ours;
-  if (pod.deleting && pod.exit_code.value_or(0) > kLastOwnCode)
+  // Of rank 0 also one that ended by itself, since it has said last how far the job is and what state it held.
+  if (pod.deleting && pod.exit_code && (*pod.exit_code > kLastOwnCode || pod.node_rank == 0))
     ended_.push_back({old->ours, std::chrono::steady_clock::now()});
 }
 

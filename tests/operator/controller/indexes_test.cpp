@@ -107,6 +107,25 @@ TEST(PodIndex, TellsWhatPodsHoldThatAreGoneByNow) {
   EXPECT_THAT(index.HeldBeside("nobody", {}), IsEmpty());
 }
 
+// It has said last how far the job is, and what state it held.
+TEST(PodIndex, RemembersHowRankZeroEndedByItself) {
+  PodIndex index;
+  for (const char* rank : {"1", "0"}) {
+    json object = PodJson("a", rank, "job");
+    object["metadata"]["labels"]["trainyard.dev/node-rank"] = rank;
+    object["metadata"]["deletionTimestamp"] = "2026-01-31T12:00:00Z";
+    object["status"] = {
+        {"phase", "Failed"},
+        {"containerStatuses", json::array({{{"name", "trainer"}, {"state", {{"terminated", {{"exitCode", 10}}}}}}})}};
+    const PodPtr last = std::make_shared<const PodRecord>(*MakePodRecord(object));
+    index.Change(nullptr, last);
+    index.Change(last, nullptr);
+  }
+  const auto ended = index.EndedOf("default", "job");
+  ASSERT_EQ(ended.size(), 1u);
+  EXPECT_EQ(ended[0].node_rank, 0);
+}
+
 TEST(PodIndex, RemembersHowAPodEndedThatWasRemovedAtOnce) {
   PodIndex index;
   const auto pod = [](bool deleting, int exit_code) {
