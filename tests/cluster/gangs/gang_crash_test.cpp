@@ -21,10 +21,11 @@ class GangCrash : public GangTest {
   // Sees one job through, from its creation to Succeeded, with a kill at its call number `k` from 0. False: it made
   // fewer calls.
   bool SeeThrough(const std::string& name, int k, bool carried_out) {
-    std::atomic<bool> killed = false;
+    std::atomic<bool> struck = false, killed = false;
     bool restarted = false, finished = false;
     proxy_->Add({name, Matters,
-                 [this, carried_out, &killed](Exchange& exchange) {
+                 [this, carried_out, &killed, &struck](Exchange& exchange) {
+                   struck = true;  // before anybody can see what it writes
                    if (carried_out && exchange.Forward()) exchange.Rest();
                    operator_->Kill();
                    exchange.Reset();
@@ -45,7 +46,7 @@ class GangCrash : public GangTest {
         Finish(name);
         finished = true;
       }
-      return PhaseOf(job) == "Succeeded";
+      return PhaseOf(job) == "Succeeded" && (!struck || restarted);
     });
     EXPECT_TRUE(succeeded) << job.dump(1);
     proxy_->Remove(name);
