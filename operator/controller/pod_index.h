@@ -42,7 +42,8 @@ class PodIndex {
   // Pods labelled with this UID in that namespace.
   std::vector<api::PodSnapshot> Of(const std::string& ns, const std::string& job_uid, TimePoint now);
   // Those of them that were killed by a signal while they were being deleted, or were node rank 0 and ended in any way
-  // then, and are gone since, as they last were; for a minute. A kubelet removes a pod the moment after it has told how it ended.
+  // then, and are gone since, as they last were; for a minute. A kubelet removes a pod the moment after it has told how
+  // it ended.
   std::vector<api::PodSnapshot> EndedOf(const std::string& ns, const std::string& job_uid);
   // Waits until the watch shows no pod of the job but `listed`, by UID: a list can be ahead of it, and only the watch
   // brings how a pod ended. False: it did not within `timeout`.
