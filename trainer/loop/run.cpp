@@ -89,13 +89,16 @@ observe::MemoryStatus Memory(const Session& s) {
 
 // After each step: goes on with the save under way, and begins one that is due. Training waits for the last one only.
 Outcome<void> SaveWhenDue(Session& s, const StepResult& result, bool last) {
-  if (last) return Save(s);
   if (!s.saver) return {};
-  if (auto moved = s.saver->Move(result.saving); !moved) return moved;
   // What stays for its step has to be made, whatever the cadence is.
   const config::Checkpoint& wanted = *s.job.checkpoint;
-  const bool due = Due(s.progress.step, wanted.every_steps) || Due(s.progress.step, wanted.keep_every_steps);
-  if (result.save_due || due) s.saver->Begin();
+  const bool due =
+      result.save_due || Due(s.progress.step, wanted.every_steps) || Due(s.progress.step, wanted.keep_every_steps);
+  if (!last && !due && !s.saver->UnderWay()) return {};
+  s.watch->Switch(Activity::kCheckpoint);
+  if (last) return Save(s);
+  if (auto moved = s.saver->Move(result.saving); !moved) return moved;
+  if (due) s.saver->Begin();
   return {};
 }
 
@@ -132,7 +135,6 @@ Outcome<contract::ExitCode> Train(Session& s) {
       s.watch->Switch(Activity::kEvaluation);
       if (auto validated = Validate(s); !validated) return Fails(validated.error());
     }
-    s.watch->Switch(Activity::kCheckpoint);
     if (auto saved = SaveWhenDue(s, *result, last || stop); !saved) return Fails(saved.error());
     s.watch->Switch(Activity::kOther);
     profile.After(step);

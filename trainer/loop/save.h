@@ -44,6 +44,8 @@ class Saver {
   // Begins to save the state after this step. While another save is under way it waits for that one and is then of the
   // step that has been reached. A step that is saved already is not saved again.
   void Begin();
+  // The same on every rank, whether or not any of them is at work for it.
+  bool UnderWay() const { return save_ != nullptr; }
   // Whether this rank is at work for a save, and whether one is due by time, which rank 0 alone knows: for the vote of
   // the step.
   bool Working() const;
