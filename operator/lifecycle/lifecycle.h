@@ -64,10 +64,11 @@ class Planner {
 
 struct Input {
   api::TrainingJob job;
-  std::vector<api::PodSnapshot> pods;   // all pods labelled with this job's UID, any attempt
-  bool pods_fresh = false;              // `pods` was listed from the API server after `job` was read
-  std::vector<api::PodSnapshot> ended;  // its pods that were killed while being deleted and are gone, as they last
-                                        // were: for what people are told, never for what is done
+  std::vector<api::PodSnapshot> pods;  // all pods labelled with this job's UID, any attempt
+  bool pods_fresh = false;             // `pods` was listed from the API server after `job` was read
+  // Its pods that are gone, as they last were: those killed while being deleted, and node rank 0 however it ended then.
+  // For what people are told, never for what is done.
+  std::vector<api::PodSnapshot> ended;
   // What else there is. Null: as the lists below say, which is enough for a few nodes.
   const Surroundings* surroundings = nullptr;
   std::vector<api::NodeSnapshot> nodes;

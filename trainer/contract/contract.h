@@ -91,10 +91,13 @@ enum ExitCode : int {
 };
 
 // ---- status JSON (status.json and GET /status); absent means unknown ---------------------------------
-// {"contract":1,"jobUid":s,"attempt":n,"round":n,"phase":s,"step":n,"steps":n,"loss":x,"validationLoss":x,"initialValidationLoss":x,
-//  "validationPerplexity":x,"tokensPerSecond":x,"mfu":x,"stepSeconds":x,"dataSeconds":x,"computeSeconds":x,
-//  "communicationSeconds":x,"optimizerSeconds":x,"checkpointSeconds":x,"rankMemory":{"most":n,"mostRank":n,"least":n},
-//  "slowestRank":{"rank":n,"excess":x},"lossSpike":{"step":n,"loss":x,"median":x},"resumedFromStep":n,"restored":{"seconds":x,"bytesRead":n,"mostBytesRead":n},"skippedSteps":n,"worldSize":n,"parameterHash":"hex",
+// {"contract":1,"jobUid":s,"attempt":n,"round":n,"phase":s,"step":n,"steps":n,"loss":x,"validationLoss":x,
+//  "initialValidationLoss":x,"validationPerplexity":x,"tokensPerSecond":x,"mfu":x,"stepSeconds":x,"dataSeconds":x,
+//  "computeSeconds":x,"communicationSeconds":x,"optimizerSeconds":x,"checkpointSeconds":x,
+//  "rankMemory":{"most":n,"mostRank":n,"least":n},"slowestRank":{"rank":n,"excess":x},
+//  "lossSpike":{"step":n,"loss":x,"median":x},"resumedFromStep":n,
+//  "restored":{"seconds":x,"bytesRead":n,"mostBytesRead":n},"skippedSteps":n,"worldSize":n,"parameterHash":"hex",
+//  "stateHash":"hex","loadedStateHash":"hex",
 //  "checkpoint":{"step":n,"bytes":n,"seconds":x,"time":"RFC3339","stallSeconds":x,"writeSeconds":x,
 //  "verified":b,"verifySeconds":x,"everySeconds":x,"costSeconds":x,"nextStep":n,"freeBytes":n,"directoryBytes":n,
 //  "failures":n,"failure":s},"message":s}

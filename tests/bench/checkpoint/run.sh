@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checkpoints against the plain file system, torch.distributed.checkpoint and training without saves, on this machine and
 # the disk of --dir. Builds what it needs, makes the Python environment, and writes docs/benchmarks/checkpoint.json and the
-# table of docs/checkpoints.md; with --json the file alone. About 10 minutes on two quiet cores.
+# table of docs/checkpoints.md; with --json the file alone. About 3 minutes on two quiet cores, once it is built.
 #
 #   bash tests/bench/checkpoint/run.sh [--json FILE] [--dir DIRECTORY] [--pairs N]
 set -euo pipefail
