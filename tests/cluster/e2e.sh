@@ -156,6 +156,9 @@ run "$bin/trainyard" checkpoints verify "$dir/volumes/checkpoints/quickstart"
 listed=$("$bin/trainyard" checkpoints list "$dir/volumes/checkpoints/quickstart")
 expect "the same list through a pod that mounts the volume" "$listed" "$("$bin/trainyard" checkpoints list --job quickstart)"
 run "$bin/trainyard" checkpoints verify --job quickstart
+run "$bin/trainyard" checkpoints export --job quickstart checkpoints:exported --to huggingface
+run "$bin/trainyard" checkpoints import --job quickstart checkpoints:exported checkpoints:imported
+run "$bin/trainyard" checkpoints diff --weights-only "$dir/volumes/checkpoints/quickstart" "$dir/volumes/checkpoints/imported"
 expect "pods of these commands that stay" "" "$(kubectl get pods -l trainyard.dev/role=checkpoints -o name)"
 
 title "A user's own program: plain sh"

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "operator/cli/checkpoints/commands.h"
+#include "operator/cli/checkpoints/pod.h"
 #include "operator/cli/exit_codes.h"
 #include "trainer/checkpoint/format.h"
 
@@ -34,6 +35,12 @@ std::string StepName(const std::string& text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), step);
   const bool number = error == std::errc() && end == text.data() + text.size() && step >= 0;
   return number ? checkpoint::StepDirectory(step) : text;
+}
+
+// What is wrong with a place on a volume of the job; empty: nothing.
+std::string OnVolume(const std::string& place) {
+  const Result<VolumePath> parsed = ParseVolumePath(place);
+  return parsed ? "" : parsed.error().message;
 }
 
 class Registrar {
@@ -63,24 +70,28 @@ class Registrar {
     });
     return command;
   }
+  // What is wrong with the places that were named; empty: nothing.
+  using Usage = std::function<std::string(const Flags&)>;
+  static std::string DirectoryOrJob(const Flags& f) {
+    return f.ref.path.empty() == f.InCluster() ? "" : "name a DIRECTORY, or a job with --job";
+  }
   // A command on a directory, or with --job in a pod. `words`: its flags there, besides those of all.
   using Words = std::function<std::vector<std::string>(const Flags&)>;
-  CLI::App* AddBoth(const char* name, const char* what, Work work, Words words) {
-    CLI::App* command =
-        Add(name, what,
-            [name, work = std::move(work), words = std::move(words), run = run_in_pod_](
-                const Flags& f, std::ostream& out, std::ostream& err) {
-              if (f.ref.path.empty() != f.InCluster() && !(f.InCluster() && name == std::string("diff"))) {
-                err << "trainyard: name a DIRECTORY, or a job with --job\n";
-                return kExitBadInput;
-              }
-              if (!f.InCluster()) return work(f, out, err);
-              std::vector<std::string> there = {name};
-              for (std::string& word : words(f)) there.push_back(std::move(word));
-              if (f.ref.step) there.insert(there.end(), {"--step", std::to_string(*f.ref.step)});
-              if (f.AsJson()) there.push_back("--json");
-              return run(f.cluster, there);
-            });
+  CLI::App* AddBoth(const char* name, const char* what, Work work, Words words, Usage usage = DirectoryOrJob) {
+    CLI::App* command = Add(name, what,
+                            [name, work = std::move(work), words = std::move(words), usage = std::move(usage),
+                             run = run_in_pod_](const Flags& f, std::ostream& out, std::ostream& err) {
+                              if (const std::string wrong = usage(f); !wrong.empty()) {
+                                err << "trainyard: " << wrong << "\n";
+                                return kExitBadInput;
+                              }
+                              if (!f.InCluster()) return work(f, out, err);
+                              std::vector<std::string> there = {name};
+                              for (std::string& word : words(f)) there.push_back(std::move(word));
+                              if (f.ref.step) there.insert(there.end(), {"--step", std::to_string(*f.ref.step)});
+                              if (f.AsJson()) there.push_back("--json");
+                              return run(f.cluster, there);
+                            });
     command->add_option("--job", flags_->cluster.job,
                         "Name of a TrainingJob: its checkpoints, by a pod that mounts them");
     command->add_option("-n,--namespace", flags_->cluster.ns, "Of the job");
@@ -145,7 +156,8 @@ class Registrar {
             words.push_back(kDirectory + ("/" + StepName(step)));
           if (f.model_only) words.push_back("--weights-only");
           return words;
-        });
+        },
+        [](const Flags&) { return std::string(); });  // two places in either case
     diff->add_option("A", flags_->ref.path,
                      "One checkpoint, or the checkpoint directory of a job: its newest valid one; with --job a step")
         ->required();
@@ -177,13 +189,28 @@ class Registrar {
     prune->add_flag("--dry-run", flags_->prune.dry_run, "Only say what would be removed");
   }
   void Export() {
-    CLI::App* exports = Add("export", "Write a checkpoint as transformers or torch.distributed.checkpoint reads it",
-                            [](const Flags& f, std::ostream& out, std::ostream& err) {
-                              return RunCheckpointsExport(f.ref, f.exports, f.AsJson(), out, err);
-                            });
-    AddOne(exports, "One checkpoint, or the checkpoint directory of a job: its newest valid one");
-    exports->get_option("DIRECTORY")->required();
-    exports->add_option("OUT", flags_->exports.directory, "Directory to write; new, or empty")->required();
+    CLI::App* exports = AddBoth(
+        "export", "Write a checkpoint as transformers or torch.distributed.checkpoint reads it",
+        [](const Flags& f, std::ostream& out, std::ostream& err) {
+          return RunCheckpointsExport(f.ref, f.exports, f.AsJson(), out, err);
+        },
+        [](const Flags& f) {
+          std::vector<std::string> words = {kDirectory, kOnVolume + f.ref.path, "--to", f.exports.to};
+          if (f.exports.dtype != ExportFlags().dtype) words.insert(words.end(), {"--dtype", f.exports.dtype});
+          if (f.exports.max_shard_size != ExportFlags().max_shard_size) {
+            words.insert(words.end(), {"--max-shard-size", f.exports.max_shard_size});
+          }
+          return words;
+        },
+        [](const Flags& f) -> std::string {
+          if (!f.InCluster())
+            return f.exports.directory.empty() ? "name the DIRECTORY to read and the one to write" : "";
+          if (!f.exports.directory.empty()) return "with --job name one place, the one to write";
+          return OnVolume(f.ref.path);
+        });
+    AddOne(exports, "One checkpoint, or the checkpoint directory of a job: its newest valid one; not with --job");
+    exports->add_option("OUT", flags_->exports.directory,
+                        "Directory to write; new, or empty. With --job VOLUME:PATH, on a volume of the job");
     exports->add_option("--to", flags_->exports.to, "huggingface: the weights; dcp: weights and optimizer state")
         ->required()
         ->check(CLI::IsMember({"huggingface", "dcp"}));
@@ -193,12 +220,29 @@ class Registrar {
                         "Most weights in one file, for huggingface; 5GB unless given");
   }
   void Import() {
-    CLI::App* imports = Add("import", "Make a checkpoint of step 0 from the weights of a Hugging Face or DCP directory",
-                            [](const Flags& f, std::ostream& out, std::ostream& err) {
-                              return RunCheckpointsImport(f.source, f.ref.path, f.config, f.AsJson(), out, err);
-                            });
-    imports->add_option("SOURCE", flags_->source, "Directory of *.safetensors files")->required();
-    imports->add_option("DIRECTORY", flags_->ref.path, "Checkpoint directory to make; new, or empty")->required();
+    CLI::App* imports = AddBoth(
+        "import", "Make a checkpoint of step 0 from the weights of a Hugging Face or DCP directory",
+        [](const Flags& f, std::ostream& out, std::ostream& err) {
+          return RunCheckpointsImport(f.source, f.ref.path, f.config, f.AsJson(), out, err);
+        },
+        [](const Flags& f) {
+          std::vector<std::string> words = {kOnVolume + f.source, kOnVolume + f.ref.path};
+          if (!f.config.empty()) words.insert(words.end(), {"--config", kOnVolume + f.config});
+          return words;
+        },
+        [](const Flags& f) -> std::string {
+          if (!f.InCluster()) return "";
+          for (const std::string& place : {f.source, f.ref.path, f.config.empty() ? f.source : f.config}) {
+            if (std::string wrong = OnVolume(place); !wrong.empty()) return wrong;
+          }
+          return "";
+        });
+    imports->add_option("SOURCE", flags_->source, "Directory of *.safetensors files; with --job VOLUME:PATH")
+        ->required();
+    imports
+        ->add_option("DIRECTORY", flags_->ref.path,
+                     "Checkpoint directory to make; new, or empty; with --job VOLUME:PATH")
+        ->required();
     imports->add_option("--config", flags_->config, "config.json of the model; that of SOURCE unless given");
   }
 

@@ -32,9 +32,11 @@ struct InClusterContext {
 Result<kube::Config> ClusterConfig(const InClusterFlags& flags);
 
 // `command` is what follows `trainyard checkpoints`; its word kDirectory stands for the job's checkpoint directory in
-// the pod, also as the beginning of a word. Returns the exit code of the command, kExitInterrupted after Ctrl-C,
-// kExitNotFound without the job, kExitUnreachable when the pod does not come to run in time.
+// the pod, also as the beginning of a word, and a word that begins with kOnVolume goes on with VOLUME:PATH, a place on
+// a volume of the job. Returns the exit code of the command, kExitInterrupted after Ctrl-C, kExitNotFound without the
+// job, kExitUnreachable when the pod does not come to run in time.
 inline constexpr const char* kDirectory = "{}";
+inline const std::string kOnVolume = "{volume}";
 int RunInCluster(const kube::Config& config, const InClusterFlags& flags, const std::vector<std::string>& command,
                  const InClusterContext& context);
 

@@ -22,6 +22,49 @@ json Named(const json& list, const std::string& name) {
   return found == list.end() ? json() : *found;
 }
 
+// The volumes that a command needs, each once.
+struct Mounts {
+  explicit Mounts(const api::TrainingJob& of) : job(of) {}
+
+  // Where the volume is in the pod.
+  Result<std::string> Path(const std::string& name, const char* what) {
+    const json volume = Named(lifecycle::Volumes(job), name), mount = Named(lifecycle::VolumeMounts(job), name);
+    if (volume.is_null() || mount.is_null()) return Cannot(job, "has no volume " + name);
+    if (volume.contains("emptyDir")) {
+      return Cannot(job,
+                    std::string("keeps ") + what + " in an emptyDir, which each pod has for itself: nothing stays");
+    }
+    if (Named(volumes, name).is_null()) {
+      volumes.push_back(volume);
+      mounts.push_back(mount);
+    }
+    return mount["mountPath"].get<std::string>();
+  }
+
+  const api::TrainingJob& job;
+  json volumes = json::array(), mounts = json::array();
+};
+
+// A word of the command as the pod's program gets it.
+Result<std::string> InPod(const api::TrainingJob& job, Mounts& mounts, const std::string& word) {
+  if (word.starts_with(kOnVolume)) {
+    const Result<VolumePath> place = ParseVolumePath(word.substr(kOnVolume.size()));
+    if (!place) return Fail(place.error());
+    Result<std::string> root = mounts.Path(place->volume, "what is asked for");
+    if (root) *root += "/" + place->path;
+    return root;
+  }
+  if (!word.starts_with(kDirectory)) return word;
+  if (!job.spec.checkpoint) return Cannot(job, "has no spec.checkpoint");
+  const api::Checkpoint& checkpoint = *job.spec.checkpoint;
+  Result<std::string> root = mounts.Path(checkpoint.volume, "its checkpoints");
+  if (root) {
+    *root += "/" + (checkpoint.path.empty() ? job.meta.name : checkpoint.path) +
+             word.substr(std::string_view(kDirectory).size());
+  }
+  return root;
+}
+
 json Affinity(const std::string& node) {
   const json term = {
       {"matchFields", json::array({{{"key", "metadata.name"}, {"operator", "In"}, {"values", json::array({node})}}})}};
@@ -49,25 +92,30 @@ json Waiting(const json& pod) {
 
 }  // namespace
 
+Result<VolumePath> ParseVolumePath(const std::string& text) {
+  const size_t colon = text.find(':');
+  VolumePath place;
+  place.volume = text.substr(0, colon);
+  if (colon != std::string::npos) place.path = text.substr(colon + 1);
+  const bool out = ("/" + place.path + "/").find("/../") != std::string::npos;
+  if (!place.volume.empty() && !place.path.empty() && place.path.front() != '/' && !out) return place;
+  return Fail(ErrorCode::kInvalidArgument,
+              "'" + text +
+                  "' is not VOLUME:PATH, a volume of the job and a relative path on it, such "
+                  "as models:llama/export");
+}
+
 Result<json> CheckpointsPod(const api::TrainingJob& job, const PodRequest& request) {
-  if (!job.spec.checkpoint) return Cannot(job, "has no spec.checkpoint");
-  const api::Checkpoint& checkpoint = *job.spec.checkpoint;
   const std::string image = !request.image.empty() ? request.image
                             : job.status.trainer   ? job.status.trainer->image
                                                    : "";
   if (image.empty()) return Cannot(job, "has not run yet, so its image is not known: name one with --image");
-  const json volume = Named(lifecycle::Volumes(job), checkpoint.volume);
-  const json mount = Named(lifecycle::VolumeMounts(job), checkpoint.volume);
-  if (volume.is_null() || mount.is_null()) return Cannot(job, "has no volume " + checkpoint.volume);
-  if (volume.contains("emptyDir")) {
-    return Cannot(job, "keeps its checkpoints in an emptyDir, which each pod has for itself: nothing stays to look at");
-  }
-  const std::string path = checkpoint.path.empty() ? job.meta.name : checkpoint.path;
-  const std::string directory = mount["mountPath"].get<std::string>() + "/" + path;
+  Mounts mounts(job);
   json command = {"trainyard", "checkpoints"};
-  for (std::string word : request.command) {
-    if (word.starts_with(kDirectory)) word.replace(0, std::string_view(kDirectory).size(), directory);
-    command.push_back(word);
+  for (const std::string& word : request.command) {
+    Result<std::string> there = InPod(job, mounts, word);
+    if (!there) return Fail(there.error());
+    command.push_back(*std::move(there));
   }
   json spec = {{"restartPolicy", "Never"},
                {"automountServiceAccountToken", false},
@@ -75,11 +123,11 @@ Result<json> CheckpointsPod(const api::TrainingJob& job, const PodRequest& reque
                {"terminationGracePeriodSeconds", 5},
                {"tolerations", json::array({{{"key", api::kGpuResource}, {"operator", "Exists"}}})},
                {"securityContext", lifecycle::PodSecurity(job)},
-               {"volumes", json::array({volume})},
+               {"volumes", mounts.volumes},
                {"containers", json::array({{{"name", "checkpoints"},
                                             {"image", image},
                                             {"command", command},
-                                            {"volumeMounts", json::array({mount})},
+                                            {"volumeMounts", mounts.mounts},
                                             {"resources", {{"requests", {{"cpu", "100m"}, {"memory", "256Mi"}}}}},
                                             {"securityContext", lifecycle::ContainerSecurity(job)}}})}};
   const json owner = {

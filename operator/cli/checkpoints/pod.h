@@ -15,13 +15,20 @@ struct PodRequest {
   std::string name;
   std::string image;                 // empty: that of the job's trainer
   std::string node;                  // where it has to run; empty: anywhere
-  std::vector<std::string> command;  // after "trainyard checkpoints"; kDirectory stands for the directory
+  std::vector<std::string> command;  // after "trainyard checkpoints", as RunInCluster takes it
 };
 
-// Mounts the volume of the job's checkpoints and nothing else of it; as restricted as the job's own pods, pulled and
-// placed like them. It belongs to
-// the job, which takes it along when it is deleted, and is none of those that train it. Errors: kFailedPrecondition for
-// a job without spec.checkpoint, with a volume that is gone with each pod, or of which no image is known.
+// "models:llama/export": a path below the mount of a volume of the job.
+struct VolumePath {
+  std::string volume, path;
+};
+// Error: kInvalidArgument for anything else, for an absolute path and for one that leads out with "..".
+Result<VolumePath> ParseVolumePath(const std::string& text);
+
+// Mounts those volumes of the job that the command names and nothing else of it; as restricted as the job's own pods,
+// pulled and placed like them. It belongs to the job, which takes it along when it is deleted, and is none of those
+// that train it. Errors: kFailedPrecondition for a job without spec.checkpoint when its directory is asked for, without
+// a volume of that name, with a volume that is gone with each pod, or of which no image is known.
 Result<nlohmann::json> CheckpointsPod(const api::TrainingJob& job, const PodRequest& request);
 
 // Why a pod that does not run never will ("ErrImagePull: ..."); empty: it may yet.

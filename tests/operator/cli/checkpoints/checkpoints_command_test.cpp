@@ -257,9 +257,31 @@ TEST_F(Checkpoints, WithAJobTheCommandGoesToAPod) {
   EXPECT_THAT(in_pod_, ElementsAre("diff", "{}/step-00000100", "{}/step-00000200", "--weights-only"));
   EXPECT_EQ(Run({"prune", "--job", "llama", "--keep-last", "2", "--keep-every", "1000", "--dry-run"}), 7);
   EXPECT_THAT(in_pod_, ElementsAre("prune", "{}", "--keep-last", "2", "--keep-every", "1000", "--dry-run"));
+  EXPECT_EQ(Run({"export", "--job", "llama", "models:out", "--to", "huggingface", "--step", "9"}), 7);
+  EXPECT_THAT(in_pod_, ElementsAre("export", "{}", "{volume}models:out", "--to", "huggingface", "--step", "9"));
+  EXPECT_EQ(Run({"export", "--job", "llama", "models:out", "--to", "huggingface", "--dtype", "bfloat16",
+                 "--max-shard-size", "1GB"}),
+            7);
+  EXPECT_THAT(in_pod_, ElementsAre("export", "{}", "{volume}models:out", "--to", "huggingface", "--dtype", "bfloat16",
+                                   "--max-shard-size", "1GB"));
+  EXPECT_EQ(Run({"import", "--job", "llama", "models:hf", "checkpoints:base", "--config", "models:c.json"}), 7);
+  EXPECT_THAT(in_pod_, ElementsAre("import", "{volume}models:hf", "{volume}checkpoints:base", "--config",
+                                   "{volume}models:c.json"));
   for (const std::vector<std::string>& args : {std::vector<std::string>{"list"}, {"list", root_, "--job", "llama"}}) {
     EXPECT_EQ(Run(args), kExitBadInput);
     EXPECT_EQ(err_.str(), "trainyard: name a DIRECTORY, or a job with --job\n");
+  }
+  EXPECT_EQ(Run({"export", root_, "--to", "dcp"}), kExitBadInput);
+  EXPECT_EQ(err_.str(), "trainyard: name the DIRECTORY to read and the one to write\n");
+  EXPECT_EQ(Run({"export", root_, "models:out", "--job", "llama", "--to", "dcp"}), kExitBadInput);
+  EXPECT_EQ(err_.str(), "trainyard: with --job name one place, the one to write\n");
+  for (const std::vector<std::string>& args : {std::vector<std::string>{"export", "/out", "--to", "dcp"},
+                                               {"import", "models:hf", "/out"},
+                                               {"import", "models:hf", "models:out", "--config", "/out"}}) {
+    std::vector<std::string> all = args;
+    all.insert(all.end(), {"--job", "llama"});
+    EXPECT_EQ(Run(all), kExitBadInput);
+    EXPECT_THAT(err_.str(), HasSubstr("trainyard: '/out' is not VOLUME:PATH"));
   }
 }
 

@@ -137,6 +137,35 @@ TEST_F(InCluster, APodMountsTheVolumeRunsTheCommandAndGoes) {
   EXPECT_FALSE(container["resources"].contains("limits")) << "no GPU";
 }
 
+TEST_F(InCluster, PlacesOnVolumesOfTheJobAreMountedOnce) {
+  EXPECT_EQ(Run({"export", kDirectory, kOnVolume + "checkpoints:out/hf", "--to", "huggingface"}), kExitOk)
+      << err_.str();
+  const json& container = made_["spec"]["containers"][0];
+  EXPECT_EQ(container["command"], (json{"trainyard", "checkpoints", "export", "/volumes/checkpoints/runs/llama",
+                                        "/volumes/checkpoints/out/hf", "--to", "huggingface"}));
+  EXPECT_EQ(made_["spec"]["volumes"].size(), 1u);
+  EXPECT_EQ(container["volumeMounts"].size(), 1u);
+
+  job_["spec"].erase("checkpoint");  // an import asks for none
+  EXPECT_EQ(Run({"import", kOnVolume + "corpus:hf", kOnVolume + "checkpoints:base"}), kExitOk) << err_.str();
+  EXPECT_EQ(made_["spec"]["containers"][0]["command"],
+            (json{"trainyard", "checkpoints", "import", "/volumes/corpus/hf", "/volumes/checkpoints/base"}));
+  EXPECT_EQ(made_["spec"]["volumes"].size(), 2u);
+
+  EXPECT_EQ(Run({"import", kOnVolume + "models:hf", kOnVolume + "checkpoints:base"}), kExitBadInput);
+  EXPECT_THAT(err_.str(), HasSubstr("job team/llama has no volume models"));
+}
+
+TEST(VolumePath, IsAVolumeAndARelativePathThatStaysOnIt) {
+  EXPECT_EQ(ParseVolumePath("models:a/b:c")->path, "a/b:c");
+  EXPECT_EQ(ParseVolumePath("models:..a/b")->volume, "models");
+  for (const char* wrong : {"", "models", "models:", ":a", "models:/a", "models:../a", "models:a/..", "/tmp/a"}) {
+    const Result<VolumePath> place = ParseVolumePath(wrong);
+    ASSERT_FALSE(place) << wrong;
+    EXPECT_THAT(place.error().message, HasSubstr("is not VOLUME:PATH")) << wrong;
+  }
+}
+
 TEST_F(InCluster, TheExitCodeIsThatOfTheCommand) {
   statuses_ = {Ended(1)};
   log_.body = "step-00000200: bad: model/shard-00001: the file is missing\n";
