@@ -11,7 +11,7 @@ struct DiskUse {
   double directory_bytes = 0;    // of all checkpoints that are there
   double save_bytes = 0;         // of one
   int64_t keep_last = 1;         // of the newest
-  int64_t keep_every_steps = 0;  // and those whose step is a multiple of it; 0: none
+  int64_t keep_every_steps = 0;  // and the first at or after each multiple of it; 0: none
   double steps_per_save = 0;
   double step_seconds = 0;
   int64_t steps_left = 0;

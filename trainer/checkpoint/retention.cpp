@@ -40,8 +40,11 @@ std::vector<int64_t> NotKept(const std::vector<CheckpointInfo>& all, const Keep&
   }
   std::vector<int64_t> out;
   if (valid < keep.last) return out;
+  int64_t reached = 0;  // multiples of every_steps
   for (auto info = all.rbegin(); info != all.rend() && info->step < oldest_kept; ++info) {
-    const bool milestone = keep.every_steps > 0 && info->step % keep.every_steps == 0;
+    // A save that was under way, or failed, at the multiple itself leaves the next one to stand for it.
+    const bool milestone = keep.every_steps > 0 && info->step / keep.every_steps > reached;
+    if (milestone) reached = info->step / keep.every_steps;
     if (!milestone && !Has(keep.in_use, info->step)) out.push_back(info->step);
   }
   return out;

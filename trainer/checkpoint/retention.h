@@ -15,7 +15,7 @@ namespace trainyard::checkpoint {
 // What stays. Everything newer than the oldest of the `last` newest valid checkpoints does, too.
 struct Keep {
   int64_t last = 1;             // valid ones, at least 1
-  int64_t every_steps = 0;      // those whose step is a multiple, valid or not; 0: none
+  int64_t every_steps = 0;      // the first one at or after each multiple of this, valid or not; 0: none
   std::vector<int64_t> in_use;  // these steps
   std::vector<int64_t> bad;     // known to be damaged, whatever a look at their structure says
 };

@@ -159,7 +159,7 @@ struct Checkpoint {
   double every_seconds = 0;
   double mean_seconds_between_failures = 0;  // as often as loses the least time: contract/cadence.h
   int64_t keep_last = 0;                     // 0: all
-  int64_t keep_every_steps = 0;              // multiples of it stay as well; 0: none
+  int64_t keep_every_steps = 0;              // one for each multiple of it stays as well; 0: none
   bool verify_after_save = false;
   double verify_every_hours = 0;  // all that are there; 0: never
   Resume resume = Resume::kLatest;

@@ -184,7 +184,9 @@ class Registrar {
     prune->add_option("--keep-last", flags_->prune.keep_last, "How many of the newest valid ones stay")
         ->required()
         ->check(positive);
-    prune->add_option("--keep-every", flags_->prune.keep_every, "Those whose step is a multiple of this stay, too")
+    prune
+        ->add_option("--keep-every", flags_->prune.keep_every,
+                     "The first one at or after each multiple of this stays, too")
         ->check(positive);
     prune->add_flag("--dry-run", flags_->prune.dry_run, "Only say what would be removed");
   }

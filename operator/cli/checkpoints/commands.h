@@ -18,8 +18,8 @@ struct CheckpointRef {
   std::optional<int64_t> step;
 };
 
-// One row per checkpoint of `root`, newest first: STEP, SIZE, TIME, RANKS, STATE. Looks at manifests, sizes and hash
-// files and reads no tensor data.
+// One row per checkpoint of `root`, newest first, or for the one that `root` is: STEP, SIZE, TIME, RANKS, STATE. Looks
+// at manifests, sizes and hash files and reads no tensor data.
 int RunCheckpointsList(const std::string& root, bool json, std::ostream& out, std::ostream& err);
 
 // Reads every byte of one checkpoint, or of all checkpoints of a root, and says of each whether it is right; where not,
@@ -35,10 +35,11 @@ int RunCheckpointsDiff(const CheckpointRef& a, const CheckpointRef& b, bool mode
 
 struct PruneFlags {
   int64_t keep_last = 0;   // newest valid ones, at least 1
-  int64_t keep_every = 0;  // and those whose step is a multiple; 0: none
+  int64_t keep_every = 0;  // and the first at or after each multiple of it; 0: none
   bool dry_run = false;    // only says what would go
 };
-// Removes the other checkpoints of a root; never the newest valid one, never one that somebody reads.
+// Removes the other checkpoints of a root; never the newest valid one, never one that somebody reads. Valid means that
+// every byte of it was read and is right.
 int RunCheckpointsPrune(const std::string& root, const PruneFlags& flags, bool json, std::ostream& out,
                         std::ostream& err);
 

@@ -1,5 +1,7 @@
 // RunCheckpointsList and RunCheckpointsVerify of commands.h.
 #include <algorithm>
+#include <filesystem>
+#include <optional>
 #include <ostream>
 #include <vector>
 
@@ -69,9 +71,12 @@ nlohmann::json ToJson(const std::string& path, const checkpoint::VerifyReport& r
           {"problems", std::move(problems)}};
 }
 
-// In the answer to `json` where that is asked for, else as lines.
-int VerifyOne(const std::string& path, nlohmann::json* json, std::ostream& out, std::ostream& err) {
+// `listed`: it was there a moment ago; pruned meanwhile, it is no problem of anybody's. In the answer to `json` where
+// that is asked for, else as lines.
+int VerifyOne(const std::string& path, bool listed, nlohmann::json* json, std::ostream& out, std::ostream& err) {
   const Result<checkpoint::VerifyReport> report = checkpoint::Verify(path, Check::kEverything);
+  const bool gone = listed && !checkpoint::PosixFileSystem().Stat(path);
+  if (gone && (!report || !report->ok())) return kExitOk;
   if (!report) return Complain(report.error(), err);
   const int code = report->ok() ? kExitOk : kExitJobFailed;
   if (json != nullptr) {
@@ -90,8 +95,14 @@ int VerifyOne(const std::string& path, nlohmann::json* json, std::ostream& out, 
 }  // namespace
 
 int RunCheckpointsList(const std::string& root, bool json, std::ostream& out, std::ostream& err) {
-  const Result<std::vector<CheckpointInfo>> list = checkpoint::List(root);
+  const std::optional<int64_t> step = checkpoint::ParseStepDirectory(BaseName(root));
+  const std::filesystem::path path = std::filesystem::absolute(root + "/.").lexically_normal().parent_path();
+  Result<std::vector<CheckpointInfo>> list = checkpoint::List(step ? path.parent_path().string() : root);
   if (!list) return Complain(list.error(), err);
+  if (step) {
+    std::erase_if(*list, [&](const CheckpointInfo& info) { return info.step != *step; });
+    if (list->empty()) return Complain({ErrorCode::kNotFound, "there is no checkpoint " + root}, err);
+  }
   if (json) {
     out << ToJson(*list).dump(2) << "\n";
   } else if (list->empty()) {
@@ -104,7 +115,8 @@ int RunCheckpointsList(const std::string& root, bool json, std::ostream& out, st
 
 int RunCheckpointsVerify(const CheckpointRef& ref, bool json, std::ostream& out, std::ostream& err) {
   std::vector<std::string> paths;
-  if (ref.step || IsCheckpoint(ref.path)) {
+  const bool listed = !ref.step && !IsCheckpoint(ref.path);
+  if (!listed) {
     const Result<std::string> one = Locate(ref, err);
     if (!one) return Complain(one.error(), err);
     paths.push_back(*one);
@@ -116,7 +128,8 @@ int RunCheckpointsVerify(const CheckpointRef& ref, bool json, std::ostream& out,
   }
   nlohmann::json answer = nlohmann::json::array();
   int code = kExitOk;
-  for (const std::string& path : paths) code = std::max(code, VerifyOne(path, json ? &answer : nullptr, out, err));
+  for (const std::string& path : paths)
+    code = std::max(code, VerifyOne(path, listed, json ? &answer : nullptr, out, err));
   if (json) out << answer.dump(2) << "\n";
   return code;
 }

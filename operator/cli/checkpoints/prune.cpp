@@ -1,4 +1,5 @@
 // RunCheckpointsPrune of commands.h.
+#include <algorithm>
 #include <map>
 #include <ostream>
 #include <vector>
@@ -11,12 +12,33 @@
 #include "operator/cli/exit_codes.h"
 #include "trainer/checkpoint/retention.h"
 #include "trainer/checkpoint/use_lock.h"
+#include "trainer/checkpoint/verify.h"
 
 namespace trainyard::cli {
 namespace {
 
 using checkpoint::CheckpointInfo;
 using checkpoint::PruneInfo;
+
+// Reads the newest checkpoints until `keep.last` of them are good: what looks whole may have rotted, and shall not be
+// what an older, good one is removed for. Bad ones are named on `err` and do not count.
+Status FindBad(const std::vector<CheckpointInfo>& all, checkpoint::Keep& keep, std::ostream& err) {
+  int64_t good = 0;
+  for (const CheckpointInfo& one : all) {
+    if (good == keep.last) return {};
+    if (!one.valid) continue;
+    const Result<checkpoint::VerifyReport> report = checkpoint::Verify(one.path);
+    if (!report) return Fail(report.error());
+    if (report->ok()) {
+      ++good;
+      continue;
+    }
+    err << "trainyard: " << BaseName(one.path) << " does not count, it is bad: " << report->problems[0].ToString()
+        << "\n";
+    keep.bad.push_back(one.step);
+  }
+  return {};
+}
 
 // What Prune would do.
 PruneInfo Forecast(const std::vector<CheckpointInfo>& all, const checkpoint::Keep& keep) {
@@ -33,9 +55,13 @@ PruneInfo Forecast(const std::vector<CheckpointInfo>& all, const checkpoint::Kee
 
 int RunCheckpointsPrune(const std::string& root, const PruneFlags& flags, bool json, std::ostream& out,
                         std::ostream& err) {
-  const checkpoint::Keep keep{flags.keep_last, flags.keep_every, {}};
+  if (IsCheckpoint(root)) {
+    return Complain({ErrorCode::kInvalidArgument, root + " is one checkpoint: name the directory that it is in"}, err);
+  }
   const Result<std::vector<CheckpointInfo>> all = checkpoint::List(root);
   if (!all) return Complain(all.error(), err);
+  checkpoint::Keep keep{.last = flags.keep_last, .every_steps = flags.keep_every};
+  if (Status s = FindBad(*all, keep, err); !s) return Complain(s.error(), err);
   const Result<PruneInfo> info =
       flags.dry_run ? Result<PruneInfo>(Forecast(*all, keep)) : checkpoint::Prune(root, keep);
   if (!info) return Complain(info.error(), err);

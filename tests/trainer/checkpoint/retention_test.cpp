@@ -102,6 +102,16 @@ TEST_F(Retention, MultiplesStayEvenWhenTheyAreBad) {
   EXPECT_THAT(Steps(), ElementsAre(200, 400));
 }
 
+TEST_F(Retention, TheFirstAfterAMultipleStandsForIt) {
+  // Multiples of 150: 150 (200 stands for it), 300, and 450 that has not come.
+  const auto all = List(root_);
+  ASSERT_TRUE(all);
+  EXPECT_THAT(NotKept(*all, Keep{.last = 1, .every_steps = 150}), ElementsAre(100));
+  EXPECT_THAT(NotKept(*all, Keep{.last = 1, .every_steps = 250}), ElementsAre(100, 200));
+  EXPECT_THAT(NotKept(*all, Keep{.last = 1, .every_steps = 1000}), ElementsAre(100, 200, 300));
+  EXPECT_THAT(NotKept(*all, Keep{.last = 1, .every_steps = 1}), IsEmpty());
+}
+
 TEST_F(Retention, OneThatSomebodyReadsStaysUntilHeIsDone) {
   {
     const Result<Reader> reader = Reader::Open(root_ + "/step-00000200");

@@ -207,6 +207,33 @@ TEST_F(Checkpoints, PruneSaysWhatItWouldDoAndDoesIt) {
   EXPECT_GT(answer["bytesFreed"], 20000);
 }
 
+TEST_F(Checkpoints, PruneDoesNotCountWhatHasRotted) {
+  const std::string newest = root_ + "/step-00000200";
+  std::fstream shard(newest + "/" + checkpoint::ShardPath(checkpoint::kModelGroup, 0), std::ios::in | std::ios::out);
+  shard.seekg(-1, std::ios::end);
+  const char byte = static_cast<char>(shard.get() ^ 1);
+  shard.seekp(-1, std::ios::end);
+  shard.put(byte);
+  shard.close();
+  for (const bool dry : {true, false}) {
+    std::vector<std::string> args = {"prune", root_, "--keep-last", "1"};
+    if (dry) args.push_back("--dry-run");
+    EXPECT_EQ(Run(args), kExitOk);
+    EXPECT_THAT(out_.str(), HasSubstr("2 checkpoints stay\n"));
+    EXPECT_THAT(err_.str(), HasSubstr("trainyard: step-00000200 does not count, it is bad: model/shard-"));
+  }
+  EXPECT_TRUE(fs::exists(root_ + "/step-00000100")) << "the only one that is left";
+  EXPECT_EQ(Run({"prune", newest, "--keep-last", "1"}), kExitBadInput);
+  EXPECT_THAT(err_.str(), HasSubstr("is one checkpoint: name the directory that it is in"));
+}
+
+TEST_F(Checkpoints, ListOfOneCheckpointIsItsRow) {
+  EXPECT_EQ(Run({"list", root_ + "/step-00000100/"}), kExitOk);
+  EXPECT_THAT(out_.str(), testing::MatchesRegex("STEP .*\n100 .* complete\n"));
+  EXPECT_EQ(Run({"list", root_ + "/step-00000101"}), kExitNotFound);
+  EXPECT_THAT(err_.str(), HasSubstr("there is no checkpoint " + root_ + "/step-00000101\n"));
+}
+
 TEST_F(Checkpoints, PruneLeavesWhatIsBeingReadAndNeedsARule) {
   const auto reader = checkpoint::Reader::Open(root_ + "/step-00000100");
   ASSERT_TRUE(reader);
