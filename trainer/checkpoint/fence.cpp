@@ -254,10 +254,13 @@ Status CheckFence(const Fence& fence) {
   return {};
 }
 
-Error FencedError(const std::string& root, const Fence& fence) {
+Error FencedError(const std::string& root, const Fence& fence, FileSystem& fs) {
+  const Result<std::string> owner = OwnerJob(root, fs);
+  const bool other = owner && !owner->empty() && *owner != fence.job_uid;
   return {ErrorCode::kFailedPrecondition, "attempt " + std::to_string(fence.attempt) + " of job " + fence.job_uid +
                                               " does not own checkpoint directory " + root +
-                                              ": a newer attempt took it over; this one must stop"};
+                                              (other ? ": job " + *owner : ": a newer attempt") +
+                                              " took it over; this one must stop"};
 }
 
 }  // namespace trainyard::checkpoint

@@ -35,7 +35,7 @@ Result<std::string> OwnerJob(const std::string& root, FileSystem& fs = PosixFile
 std::string StagingDirectory(const std::string& root, const Fence& fence);
 // kInvalidArgument when the UID cannot be part of a file name or a number is negative.
 Status CheckFence(const Fence& fence);
-// The error of an owner whose staging directory is gone: kFailedPrecondition.
-Error FencedError(const std::string& root, const Fence& fence);
+// The error of an owner whose staging directory is gone, which names who has the directory now: kFailedPrecondition.
+Error FencedError(const std::string& root, const Fence& fence, FileSystem& fs = PosixFileSystem());
 
 }  // namespace trainyard::checkpoint

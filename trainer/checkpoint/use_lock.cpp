@@ -26,12 +26,16 @@ Result<UseLock> UseLock::ToRead(const std::string& checkpoint) {
   return lock;
 }
 
-std::optional<UseLock> UseLock::ToRemove(const std::string& checkpoint) {
+std::optional<UseLock> UseLock::Alone(const std::string& directory) {
   UseLock lock;
-  lock.fd_ = OpenDirectory(checkpoint);
+  lock.fd_ = OpenDirectory(directory);
   if (!TryLock(lock.fd_, LOCK_EX)) return std::nullopt;
   return lock;
 }
+
+std::optional<UseLock> UseLock::ToRemove(const std::string& checkpoint) { return Alone(checkpoint); }
+
+std::optional<UseLock> UseLock::ToTrain(const std::string& root) { return Alone(root); }
 
 UseLock::~UseLock() {
   if (fd_ >= 0) ::close(fd_);  // opened for reading: closing loses nothing

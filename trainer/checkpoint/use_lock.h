@@ -1,8 +1,8 @@
-// Whether somebody reads a checkpoint. A reader holds a shared advisory lock (flock) on its directory; what removes a
-// checkpoint must have it alone. A lock goes with its object, or with the process in whatever way that ends. File
-// systems without such locks on directories grant them all (NFS does: there an exclusive lock needs a file that is open
-// for writing), and then only the rule that the newest valid checkpoint stays protects a reader. Thread-safety: an
-// object belongs to one thread.
+// Whether somebody uses a directory. A reader of a checkpoint holds a shared advisory lock (flock) on its directory;
+// what removes a checkpoint must have it alone. A lock goes with its object, or with the process in whatever way that
+// ends. File systems without such locks on directories grant them all (NFS does: there an exclusive lock needs a file
+// that is open for writing), and then only the rule that the newest valid checkpoint stays protects a reader.
+// Thread-safety: an object belongs to one thread.
 #pragma once
 
 #include <optional>
@@ -19,14 +19,19 @@ class UseLock {
   static Result<UseLock> ToRead(const std::string& checkpoint);
   // For removing. Nothing while somebody reads it.
   static std::optional<UseLock> ToRemove(const std::string& checkpoint);
+  // For running a job whose checkpoint directory `root` is. Nothing while another program does. Between machines, and
+  // for a job that comes after another, the fence decides (fence.h).
+  static std::optional<UseLock> ToTrain(const std::string& root);
 
-  UseLock() = default;
+  UseLock() = default;  // of nothing
   ~UseLock();
   UseLock(UseLock&& other) noexcept : fd_(other.fd_) { other.fd_ = -1; }
   UseLock& operator=(UseLock&& other) noexcept;
   UseLock(const UseLock&) = delete;
 
  private:
+  static std::optional<UseLock> Alone(const std::string& directory);
+
   int fd_ = -1;
 };
 

@@ -20,7 +20,9 @@ Error Explain(const SaveRequest& request, Error error, FileSystem& fs) {
   if (own)
     return {ErrorCode::kUnavailable, error.message + ": part of the save of step " + std::to_string(request.step) +
                                          " has vanished from the staging directory"};
-  if (fs.Stat(request.root + "/" + std::string(kStagingDirectory))) return FencedError(request.root, request.fence);
+  if (fs.Stat(request.root + "/" + std::string(kStagingDirectory))) {
+    return FencedError(request.root, request.fence, fs);
+  }
   return {ErrorCode::kNotFound,
           "checkpoint directory " + request.root + " has vanished, or TakeOver was not called: " + error.message};
 }

@@ -43,6 +43,20 @@ Outcome<void> TakeOver(const Session& s) {
   return {};
 }
 
+// On rank 0, before anything is claimed: a job that cannot go on from what another one left must not take the directory
+// from it.
+Outcome<void> RefuseHistoryOfOthers(const Session& s) {
+  if (s.job.checkpoint->resume != config::Resume::kLatest) return {};  // it asks for the directory whatever is there
+  const auto newest = checkpoint::NewestValid(s.CheckpointRoot());
+  if (!newest || newest->job_uid == s.env.uid) return {};
+  const auto reader = checkpoint::Reader::Open(newest->path);
+  if (!reader) return {};  // Restore tells it better
+  const auto fits = ParseTrainState(s, reader->train_state());
+  if (fits) return {};
+  return Fails(fits.error().exit_code, "checkpoint of step " + std::to_string(newest->step) + " of job " +
+                                           newest->job_uid + " in " + s.CheckpointRoot() + ": " + fits.error().message);
+}
+
 // True when the newest checkpoint was made by this job while it followed the same directive.
 bool IsOwnHistory(const Session& s, const checkpoint::CheckpointInfo& newest) {
   if (newest.job_uid != s.env.uid) return false;
@@ -59,6 +73,13 @@ Outcome<void> SetAside(const Session& s, int64_t step) {
   return {};
 }
 
+// Reading found that some cannot be used: what is told when there is no other. `damage`: what was wrong with them.
+Failure NoneLeft(const std::string& root, const Error& error, const std::vector<std::string>& damage) {
+  if (error.code != ErrorCode::kNotFound || damage.empty()) return ReadFailure(error, "no checkpoint can be read");
+  return {contract::kExitCheckpoint, "no checkpoint can be read: every one in " + root +
+                                         " is damaged; the oldest that was tried: " + damage.back()};
+}
+
 // On rank 0: the checkpoint of `root` with step `from`, of which those of `below` and later were found to be damaged.
 Outcome<checkpoint::CheckpointInfo> ChooseStep(const std::string& root, int64_t from, int64_t below) {
   auto found = checkpoint::NewestValid(root, from + 1);
@@ -72,7 +93,7 @@ Outcome<checkpoint::CheckpointInfo> ChooseStep(const std::string& root, int64_t 
 }
 
 // On rank 0: where a job without a checkpoint of its own starts. What it was told to start from must be there.
-Outcome<Choice> ChooseForeign(const Session& s, int64_t below) {
+Outcome<Choice> ChooseForeign(const Session& s, int64_t below, const std::vector<std::string>& damage) {
   const auto& from = s.job.checkpoint->resume_from;
   if (!from) return Choice{};
   const std::string root = from->directory.Resolve(s.env.volume_root);
@@ -84,8 +105,9 @@ Outcome<Choice> ChooseForeign(const Session& s, int64_t below) {
   } else {
     auto newest = checkpoint::NewestValid(root, below);
     if (!newest) {
-      return Fails(contract::kExitCheckpoint, "checkpoint.resumeFrom: " + newest.error().message +
-                                                  "; training does not start from nothing in its place");
+      const std::string why = damage.empty() ? newest.error().message : NoneLeft(root, newest.error(), damage).message;
+      return Fails(contract::kExitCheckpoint,
+                   "checkpoint.resumeFrom: " + why + "; training does not start from nothing in its place");
     }
     found = std::move(*newest);
   }
@@ -93,11 +115,12 @@ Outcome<Choice> ChooseForeign(const Session& s, int64_t below) {
   return Choice{found.step, true, found.path, found.bytes, found.created_ms};
 }
 
-// On rank 0. `below`: checkpoints of this step and later were found to be damaged; `foreign`: those of resumeFrom.
-Outcome<Choice> Choose(const Session& s, int64_t below, bool foreign) {
+// On rank 0. `below`: checkpoints of this step and later were found to be damaged, as `damage` says; `foreign`: those
+// of resumeFrom.
+Outcome<Choice> Choose(const Session& s, int64_t below, bool foreign, const std::vector<std::string>& damage) {
   const config::Checkpoint& checkpoint = *s.job.checkpoint;
   const std::string root = s.CheckpointRoot();
-  if (foreign) return ChooseForeign(s, below);
+  if (foreign) return ChooseForeign(s, below, damage);
   const auto newest = checkpoint::NewestValid(root, below);
   if (newest) {
     for (const std::string& line : newest->skipped) observe::Warn("skipped a damaged checkpoint: " + line);
@@ -105,11 +128,11 @@ Outcome<Choice> Choose(const Session& s, int64_t below, bool foreign) {
   const bool follow = checkpoint.resume == config::Resume::kLatest || (newest && IsOwnHistory(s, *newest));
   if (follow) {
     if (newest) return Choice{newest->step, false, newest->path, newest->bytes, newest->created_ms};
-    if (newest.error().code == ErrorCode::kNotFound && below == kNoLimit) return ChooseForeign(s, below);
-    return Fails(ReadFailure(newest.error(), "no checkpoint can be read"));
+    if (newest.error().code == ErrorCode::kNotFound && below == kNoLimit) return ChooseForeign(s, below, damage);
+    return Fails(NoneLeft(root, newest.error(), damage));
   }
   // All of our own are damaged: starting over in silence would hide it.
-  if (!newest && below != kNoLimit) return Fails(ReadFailure(newest.error(), "no checkpoint can be read"));
+  if (!newest && below != kNoLimit) return Fails(NoneLeft(root, newest.error(), damage));
   const int64_t from = checkpoint.resume == config::Resume::kStep ? checkpoint.resume_step : -1;
   Choice choice;
   if (from >= 0) {
@@ -118,7 +141,7 @@ Outcome<Choice> Choose(const Session& s, int64_t below, bool foreign) {
     choice = {found->step, false, found->path, found->bytes, found->created_ms};
   }
   if (auto aside = SetAside(s, from); !aside) return Fails(aside.error());
-  return from >= 0 ? Outcome<Choice>(choice) : ChooseForeign(s, below);
+  return from >= 0 ? Outcome<Choice>(choice) : ChooseForeign(s, below, damage);
 }
 
 // Said aloud: a start from zero where a checkpoint was expected must be seen.
@@ -136,8 +159,8 @@ void SayRateChanges(const Session& s, const nlohmann::json& state) {
 
 // What became of reading on one rank.
 struct Read {
-  bool damaged = false;
-  int64_t bytes = 0;  // read from files
+  std::string damage;  // file, tensor, rank; empty: everything is right
+  int64_t bytes = 0;   // read from files
 };
 
 // What train_state.json says, for a checkpoint of which everything is taken or the weights alone.
@@ -151,6 +174,9 @@ Outcome<Progress> TakeState(Session& s, const Choice& choice, const nlohmann::js
     std::string message = parsed.error().message;
     if (choice.foreign) message += "; or take the weights alone with checkpoint.resumeFrom.weightsOnly";
     return Fails(parsed.error().exit_code, message);
+  }
+  if (parsed->step != choice.step) {
+    return Fails(contract::kExitCheckpoint, "train_state.json is of step " + std::to_string(parsed->step));
   }
   if (auto same = TakeDeterminism(s, state); !same) return Fails(same.error());
   SayRateChanges(s, state);
@@ -173,10 +199,10 @@ Outcome<Read> ReadShards(Session& s, const Choice& choice, Progress& progress) {
     read = Fail(reader.error());
   }
   const int64_t bytes = reader ? reader->bytes_read() : 0;
-  if (read) return Read{false, bytes};
+  if (read) return Read{"", bytes};
   if (read.error().code != ErrorCode::kDataLoss) return Fails(ReadFailure(read.error(), doing));
   observe::Warn(c10::str("rank ", s.env.rank, ": skipped a damaged checkpoint: ", read.error().message));
-  return Read{true, bytes};
+  return Read{read.error().message, bytes};
 }
 
 // What all ranks have come to: the session goes on from there.
@@ -209,14 +235,16 @@ Outcome<void> Restore(Session& s) {
   if (!s.job.checkpoint) return FromTheBeginning(s);
   s.report->Phase(contract::phase::kRestoring);
   if (s.env.rank == 0) {
+    if (auto refused = RefuseHistoryOfOthers(s); !refused) return refused;
     if (auto taken = TakeOver(s); !taken) return taken;
   }
   const auto begin = std::chrono::steady_clock::now();
   bool foreign = false;
+  std::vector<std::string> damage;  // on rank 0: what the ranks have found, checkpoint by checkpoint
   for (int64_t below = kNoLimit;;) {
     Choice choice;
     if (s.env.rank == 0) {
-      auto chosen = Choose(s, below, foreign);
+      auto chosen = Choose(s, below, foreign, damage);
       if (!chosen) return Fails(chosen.error());
       choice = std::move(*chosen);
     }
@@ -234,10 +262,13 @@ Outcome<void> Restore(Session& s) {
     // In places of their own: who read how much, and whether anyone met damage.
     std::vector<double> told(static_cast<size_t>(s.env.world) + 1, 0.0);
     told[static_cast<size_t>(s.env.rank)] = static_cast<double>(read->bytes);
-    told.back() = read->damaged ? 1 : 0;
+    told.back() = read->damage.empty() ? 0 : 1;
     SumInOrder(*s.world, told, "checkpoint read", kStorageDeadline);
     if (told.back() > 0) {
       below = choice.step;
+      for (std::string& text : GatherTexts(*s.world, read->damage, "damage found", kStorageDeadline)) {
+        if (!text.empty()) damage.push_back(std::move(text));
+      }
       continue;
     }
     if (s.env.rank == 0 && below != kNoLimit && !choice.foreign) {

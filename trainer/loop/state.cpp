@@ -11,6 +11,16 @@ namespace {
 
 constexpr int kStateVersion = 1;
 
+// A count as JSON has it without loss. Throws nlohmann::json::exception, as at() does, for anything else.
+int64_t Count(const nlohmann::json& state, const char* key) {
+  const nlohmann::json& value = state.at(key);
+  constexpr int64_t kMost = int64_t{1} << 53;
+  if (!value.is_number_integer() || value < 0 || value > kMost) {
+    throw nlohmann::json::other_error::create(501, std::string(key) + " is " + value.dump() + ", no count", &state);
+  }
+  return value.get<int64_t>();
+}
+
 std::optional<double> OptionalNumber(const nlohmann::json& json, const char* key) {
   const auto it = json.find(key);
   if (it == json.end() || !it->is_number()) return std::nullopt;
@@ -81,12 +91,13 @@ Outcome<Progress> ParseTrainState(const Session& s, const nlohmann::json& state)
       return Fails(contract::kExitCheckpoint, "train_state.json has version " + std::to_string(version) +
                                                   ", this program reads version " + std::to_string(kStateVersion));
     }
-    progress.step = state.at("step").get<int64_t>();
-    progress.cursor = state.at("consumedSequences").get<int64_t>();
-    progress.tokens = state.at("consumedTokens").get<int64_t>();
-    progress.skipped = state.value("skippedSteps", int64_t{0});  // states of before steps could be skipped
+    progress.step = Count(state, "step");
+    progress.cursor = Count(state, "consumedSequences");
+    progress.tokens = Count(state, "consumedTokens");
+    // States of before steps could be skipped do not say it.
+    if (state.contains("skippedSteps")) progress.skipped = Count(state, "skippedSteps");
     seed = state.at("seed").get<uint64_t>();
-    length = state.at("sequenceLength").get<int64_t>();
+    length = Count(state, "sequenceLength");
     fingerprint = state.at("dataFingerprint").get<std::string>();
     static_cast<void>(state.at("model"));
     optimizer = state.value("optimizer", "AdamW");  // states of before there was another do not say it

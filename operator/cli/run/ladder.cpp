@@ -129,7 +129,7 @@ std::optional<std::string> LadderProblem(const api::Spec& spec) {
 
 RunSetup RungOf(const RunSetup& setup, const std::string& state_dir, int64_t gpus, int64_t steps,
                 std::vector<std::string>& errors) {
-  RunSetup rung = setup;
+  RunSetup rung{.job = setup.job, .cluster = setup.cluster, .checkpoints = {}};
   rung.cluster.state_dir = fs::path(state_dir) / "ladder" / std::to_string(gpus);
   rung.cluster.nodes = 1;
   rung.cluster.gpus_per_node = gpus;

@@ -70,12 +70,26 @@ void CheckFiles(const api::Spec& spec, const std::string& state_dir, const char*
 }
 
 // A directory for checkpoints need not exist yet.
-void MakeCheckpointDirectory(const api::Spec& spec, const std::string& state_dir, Errors& errors) {
+void TakeCheckpointDirectory(const std::string& state_dir, RunSetup& setup, Errors& errors) {
+  const api::Spec& spec = setup.job.spec;
   if (!spec.checkpoint) return;
   for (const api::Volume& volume : spec.volumes) {
     if (volume.name != spec.checkpoint->volume) continue;
-    auto made = MakeDirectories(DirectoryOf(volume, state_dir).string());
-    if (!made) errors.push_back("spec.checkpoint.volume: " + made.error().message);
+    const fs::path root = DirectoryOf(volume, state_dir);
+    if (root.empty()) return;  // each pod has its own
+    const std::string& path = spec.checkpoint->path;
+    const fs::path directory = root / (path.empty() ? setup.job.meta.name : path);
+    if (auto made = MakeDirectories(directory.string()); !made) {
+      errors.push_back("spec.checkpoint: " + made.error().message);
+      return;
+    }
+    auto lock = checkpoint::UseLock::ToTrain(directory.string());
+    if (lock) {
+      setup.checkpoints = std::move(*lock);
+    } else {
+      errors.push_back("spec.checkpoint: another 'trainyard run' trains with " + directory.string() +
+                       "; wait for it, or give this job another spec.checkpoint.path");
+    }
   }
 }
 
@@ -113,7 +127,7 @@ RunSetup PrepareRun(const RunFlags& flags, const std::string& state_dir, Errors&
     CheckFiles(spec, state_dir, "train", spec.data->train, errors);
     CheckFiles(spec, state_dir, "validation", spec.data->validation, errors);
   }
-  if (errors.empty() && !spec.plan_only) MakeCheckpointDirectory(spec, state_dir, errors);
+  if (errors.empty() && !spec.plan_only) TakeCheckpointDirectory(state_dir, setup, errors);
   return setup;
 }
 

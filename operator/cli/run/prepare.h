@@ -6,6 +6,7 @@
 
 #include "operator/api/training_job.h"
 #include "operator/local/local_cluster.h"
+#include "trainer/checkpoint/use_lock.h"
 
 namespace trainyard::cli {
 
@@ -25,9 +26,11 @@ struct RunFlags {
 struct RunSetup {
   api::TrainingJob job;
   local::LocalOptions cluster;
+  checkpoint::UseLock checkpoints;  // no other run trains with them for as long as this lives
 };
 
-// Reads and validates the job, puts the volumes of the flags in place, and looks whether its data files are there.
+// Reads and validates the job, puts the volumes of the flags in place, and looks whether its data files are there and
+// its checkpoint directory is no other run's.
 // `state_dir` is absolute. Appends every error; the setup is usable only if none was.
 RunSetup PrepareRun(const RunFlags& flags, const std::string& state_dir, std::vector<std::string>& errors);
 

@@ -44,6 +44,24 @@ TEST(PrepareRun, LooksForClaimsInTheStateDirectory) {
   EXPECT_THAT(errors, IsEmpty());
 }
 
+TEST(PrepareRun, TwoRunsDoNotTrainWithOneCheckpointDirectory) {
+  TemporaryDirectory dir;
+  dir.Write("text/train.txt", "hello");
+  const RunFlags flags{.file = dir.Write("job.yaml", kSmallJob),
+                       .volumes = {"corpus=" + (dir / "text"), "checkpoints=" + (dir / "saved")}};
+  std::vector<std::string> errors;
+  {
+    const RunSetup first = PrepareRun(flags, dir / "one", errors);
+    EXPECT_THAT(errors, IsEmpty());
+    PrepareRun(flags, dir / "two", errors);
+    EXPECT_THAT(errors, ElementsAre("spec.checkpoint: another 'trainyard run' trains with " + (dir / "saved/tiny") +
+                                    "; wait for it, or give this job another spec.checkpoint.path"));
+  }
+  errors.clear();
+  PrepareRun(flags, dir / "two", errors);
+  EXPECT_THAT(errors, IsEmpty()) << "the first has ended";
+}
+
 TEST(PrepareRun, RefusesFlagsThatMeanNothing) {
   TemporaryDirectory dir;
   RunFlags flags{.file = dir.Write("job.yaml", kSmallJob),

@@ -51,6 +51,14 @@ TEST_F(FenceTest, ALateSaveFails) {
   EXPECT_FALSE(fs::exists(StagingDirectory(root_, first_))) << "it must not come back";
 }
 
+TEST_F(FenceTest, WhoHasTheDirectoryNowIsNamed) {
+  ASSERT_TRUE(TakeOver(root_, first_));
+  ASSERT_TRUE(TakeOver(root_, {"uid-other", 1, 0}));
+  const Result<CommitInfo> late = SaveSample(root_, 1, first_, 1);
+  ASSERT_FALSE(late);
+  EXPECT_THAT(late.error().message, HasSubstr(": job uid-other took it over; this one must stop"));
+}
+
 TEST_F(FenceTest, ALateCommitFailsThoughEveryShardIsWritten) {
   ASSERT_TRUE(TakeOver(root_, first_));
   const SampleShards shards(SmallModel(), 0, 1, 5);

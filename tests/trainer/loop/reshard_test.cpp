@@ -145,6 +145,22 @@ TEST_F(ReshardTest, AStateThatLacksAnythingIsAnError_Bug3) {
   }
 }
 
+TEST_F(ReshardTest, CountsThatAreNoneAreAnError) {
+  for (const std::string key : {"step", "consumedSequences", "consumedTokens", "skippedSteps", "sequenceLength"}) {
+    for (const char* value : {"-1", "1e300", "0.5", "4611686018427387904", "\"7\""}) {
+      const std::string failure = OnRanks(1, [&](Session& s) -> Outcome<void> {
+        auto state = nlohmann::json::parse(TrainStateJson(s));
+        state[key] = nlohmann::json::parse(value);
+        auto parsed = ParseTrainState(s, state);
+        if (!parsed) return Fails(parsed.error());
+        return {};
+      });
+      EXPECT_THAT(failure, ::testing::StartsWith("train_state.json is not one of ours: ")) << key << " " << value;
+      EXPECT_THAT(failure, ::testing::HasSubstr(key)) << value;
+    }
+  }
+}
+
 // What ranks tell each other about a save is what they wrote, never the state itself; and no rank reads what another
 // one owns, at no stage.
 TEST_F(ReshardTest, StateIsNeitherGatheredForASaveNorReadTwice_Bug16_19_31) {

@@ -5,6 +5,7 @@
 
 #include "tests/trainer/loop/checkpoint_tensors.h"
 #include "tests/trainer/loop/thread_ranks.h"
+#include "trainer/checkpoint/fence.h"
 #include "trainer/loop/optimizer.h"
 #include "trainer/loop/restore.h"
 #include "trainer/loop/save.h"
@@ -109,7 +110,9 @@ TEST_F(RestoreTest, ADamagedSourceGivesWayToAnOlderOneAndANameThatLeadsNowhereIs
       << "the source is only read";
   Damage(2);
   job_["checkpoint"]["path"] = "another";
-  EXPECT_THAT(RestoredAs(2), HasSubstr("checkpoint.resumeFrom: "));
+  EXPECT_THAT(RestoredAs(2), AllOf(HasSubstr("checkpoint.resumeFrom: no checkpoint can be read: every one in "),
+                                   HasSubstr("is damaged; the oldest that was tried: "), HasSubstr("step-00000002"),
+                                   HasSubstr("model/shard-"), HasSubstr("tensor ")));
   job_["checkpoint"]["resumeFrom"]["path"] = "nowhere";
   const std::string failure = OnRanks(2, [](Session& s) -> Outcome<void> {
     auto restored = Restore(s);
@@ -120,6 +123,38 @@ TEST_F(RestoreTest, ADamagedSourceGivesWayToAnOlderOneAndANameThatLeadsNowhereIs
   });
   EXPECT_THAT(failure, AllOf(HasSubstr("checkpoint.resumeFrom: "), HasSubstr("nowhere"),
                              HasSubstr("training does not start from nothing in its place")));
+}
+
+TEST_F(RestoreTest, WhereEveryOneIsDamagedThatIsSaidWithTheOldest) {
+  MakeSource();
+  for (const int64_t step : {2, 4}) Damage(step);
+  const std::string failure = OnRanks(2, [](Session& s) -> Outcome<void> {
+    auto restored = Restore(s);
+    EXPECT_FALSE(restored);
+    if (!restored && s.env.rank == 0) {
+      EXPECT_EQ(restored.error().exit_code, contract::kExitCheckpoint);
+    }
+    return restored;
+  });
+  EXPECT_THAT(failure, AllOf(HasSubstr("no checkpoint can be read: every one in " + Root("source") + " is damaged"),
+                             HasSubstr("step-00000002/model/shard-"), HasSubstr("tensor "), HasSubstr("of rank ")));
+}
+
+TEST_F(RestoreTest, AJobThatCannotGoOnLeavesTheDirectoryToItsOwner) {
+  MakeSource();
+  const auto other = [](Session& s) -> Outcome<void> {
+    s.env.uid = "uid-2";
+    return Restore(s);
+  };
+  job_["model"]["normEpsilon"] = 1e-3;
+  EXPECT_THAT(OnRanks(2, other), AllOf(HasSubstr("checkpoint of step 4 of job uid-1 in "),
+                                       HasSubstr("it is of another model: normEpsilon is ")));
+  const auto owner = checkpoint::OwnerJob(Root("source"));
+  EXPECT_EQ(owner.value_or("none"), "uid-1");
+  job_["model"].erase("normEpsilon");
+  MakeSource({6});  // its owner goes on
+  EXPECT_EQ(OnRanks(2, other), "") << "one that can go on takes it over";
+  EXPECT_EQ(checkpoint::OwnerJob(Root("source")).value_or("none"), "uid-2");
 }
 
 TEST_F(RestoreTest, WeightsAloneStartAfresh) {
