@@ -160,8 +160,10 @@ Outcome<contract::ExitCode> RunSession(Session& s) {
   observe::Info(c10::str(stopped ? "stopped" : "finished", " at step ", s.progress.step, " of ", s.job.training.steps,
                          ", parameter hash ", s.report->status().parameter_hash));
   s.report->status().step = s.progress.step;
-  s.report->Phase(stopped ? contract::phase::kStopped : contract::phase::kSucceeded);
   if (Status closed = s.world->Close(); !closed) observe::Warn(closed.error().message);
+  // The other ranks need not wait for it. What a stop saved is read by the next attempt.
+  if (!stopped && s.saver) s.saver->AwaitVerified();
+  s.report->Phase(stopped ? contract::phase::kStopped : contract::phase::kSucceeded);
   return ended;
 }
 

@@ -98,8 +98,8 @@ void Saver::Begin() {
   if (s.progress.saved_step == s.progress.step) return;
   if (!save_) return Start(/*in_place=*/false);
   if (!waiting_ && s.env.rank == 0) {
-    observe::Info(c10::str("the save of step ", save_->request.step, " is still under way: that of step ",
-                           s.progress.step, " begins after it"));
+    observe::Info(c10::str("the save of step ", save_->request.step, " is still under way at step ", s.progress.step,
+                           ": the next one begins after it"));
   }
   waiting_ = true;
 }
@@ -249,7 +249,9 @@ Outcome<void> Saver::Collect() {
   const bool saved = save->failure.exit_code == contract::kExitSucceeded;
   failures_ = saved ? 0 : failures_ + 1;
   if (saved) session_.progress.saved_step = save->request.step;
-  if (session_.env.rank == 0) saved ? ReportSaved(*save) : ReportFailed(*save);
+  if (session_.env.rank == 0 && saved) ReportSaved(*save);
+  // Any other failure ends training, and is told as that.
+  if (session_.env.rank == 0 && save->failure.exit_code == contract::kExitStorage) ReportFailed(*save);
   if (!saved) return Fails(save->failure);
   return {};
 }
@@ -276,6 +278,13 @@ void Saver::ReportSaved(const Save& save) {
   if (verifier_ && session_.job.checkpoint->verify_after_save) verifier_->Look(info.step);
   ReportProgress();
   session_.report->Flush();
+}
+
+void Saver::AwaitVerified() {
+  if (!verifier_) return;
+  session_.report->Phase(contract::phase::kCheckpointing);
+  verifier_->Finish();
+  ReportProgress();
 }
 
 // What can change with every step; it goes out with the next status.

@@ -59,6 +59,9 @@ class Saver {
   // is under way. Failures: kExitStorage, kExitFenced. Throws CommError (also when another rank is lost).
   Outcome<void> SaveNow();
 
+  // On the rank that reads checkpoints back: returns when it has looked at the last one. Not collective.
+  void AwaitVerified();
+
   // Saves that have failed since the last one that did not; the same on every rank.
   int64_t failures() const { return failures_; }
   // What the ranks have told each other for saves.

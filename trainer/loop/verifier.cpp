@@ -34,6 +34,11 @@ void Verifier::Look(int64_t step) {
   changed_.notify_all();
 }
 
+void Verifier::Finish() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return !asked_ && !looking_; });
+}
+
 std::optional<Verifier::Finding> Verifier::Found(int64_t step) const {
   std::lock_guard lock(mutex_);
   const auto found = found_.find(step);
@@ -59,6 +64,7 @@ void Verifier::Run() {
     if (every_.count() <= 0) changed_.wait(lock, wanted);
     if (stopping_) return;
     const std::optional<int64_t> step = std::exchange(asked_, std::nullopt);
+    looking_ = true;
     lock.unlock();
     if (step) LookAt(*step);
     if (due) {
@@ -66,6 +72,8 @@ void Verifier::Run() {
       next = std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::nanoseconds>(every_);
     }
     lock.lock();
+    looking_ = false;
+    changed_.notify_all();
   }
 }
 

@@ -36,6 +36,8 @@ class Verifier {
 
   // Looks at the checkpoint of `step` next; what was asked for before and has not begun is passed over.
   void Look(int64_t step);
+  // Returns when what was asked for has been looked at.
+  void Finish();
   // Of the checkpoint of `step`, if it has been looked at.
   std::optional<Finding> Found(int64_t step) const;
   // Steps whose checkpoints are there and known to be bad, ascending.
@@ -54,6 +56,7 @@ class Verifier {
   mutable std::mutex mutex_;  // guards everything below
   std::condition_variable changed_;
   std::optional<int64_t> asked_;
+  bool looking_ = false;
   std::map<int64_t, Finding> found_;
   std::thread thread_;
 };

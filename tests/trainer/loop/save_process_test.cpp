@@ -58,6 +58,17 @@ TEST_F(SaveProcessTest, ADiskThatIsFullForAWhileStopsNothing) {
   umount2(volume.c_str(), MNT_DETACH);
 }
 
+TEST_F(SaveProcessTest, TheLastOneIsReadBackBeforeTheEnd) {
+  job_["training"]["steps"] = 12;
+  job_["checkpoint"]["verifyAfterSave"] = true;
+  const Attempt run = RunToEnd(2, 1);
+  const nlohmann::json status = run.StatusFile();
+  EXPECT_EQ(status["phase"], "Succeeded");
+  EXPECT_EQ(status["checkpoint"]["step"], 12);
+  EXPECT_EQ(status["checkpoint"]["verified"], true) << status.dump();
+  EXPECT_GT(status["checkpoint"]["verifySeconds"], 0);
+}
+
 TEST_F(SaveProcessTest, ByTimeAndReadBack) {
   job_["checkpoint"]["everySteps"] = 0;
   job_["checkpoint"]["everySeconds"] = 0.2;

@@ -276,6 +276,8 @@ TEST_F(SaveTest, AFencedRankEnds) {
     while (s.progress.step < kManySteps) {
       if (auto done = Step(s); !done) {
         EXPECT_EQ(done.error().exit_code, contract::kExitFenced);
+        EXPECT_FALSE(s.report->status().checkpoint && s.report->status().checkpoint->failures > 0)
+            << "it ends training, and is no save that will be tried again";
         return done;
       }
     }

@@ -57,6 +57,14 @@ TEST_F(VerifierTest, LooksAtWhatItIsAskedFor) {
   EXPECT_TRUE(std::filesystem::exists(Shard(200))) << "it is left alone";
 }
 
+TEST_F(VerifierTest, FinishWaitsForWhatWasAskedFor) {
+  Verifier verifier(root_, 0, checkpoint::PosixFileSystem());
+  verifier.Finish();  // nothing was
+  verifier.Look(200);
+  verifier.Finish();
+  EXPECT_TRUE(verifier.Found(200));
+}
+
 TEST_F(VerifierTest, LooksAtAllOnItsScheduleAndForgetsWhatHasGone) {
   FlipLastBit(100);
   Verifier verifier(root_, 1e-6, checkpoint::PosixFileSystem());
