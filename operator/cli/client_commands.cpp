@@ -116,6 +116,12 @@ int RunResize(const ResizeFlags& flags, const ClientContext& context) {
   if (!before) return Report(context, before.error());
   const std::string ns = before->value("/metadata/namespace"_json_pointer, std::string("default"));
   const int64_t old_count = before->value("/spec/gpus/count"_json_pointer, int64_t{0});
+  const bool ours = !before->contains("/spec/image"_json_pointer) && !before->contains("/spec/command"_json_pointer);
+  if (flags.verify && !ours) {
+    return Report(context,
+                  {ErrorCode::kInvalidArgument,
+                   "--verify: " + flags.name + " runs a program of its own, whose state nobody hashes; use --wait"});
+  }
   auto after = client->Patch(ns, flags.name, {{"spec", {{"gpus", {{"count", flags.gpus}}}}}});
   if (!after) return Report(context, after.error());
   if (old_count == flags.gpus) {
@@ -124,7 +130,6 @@ int RunResize(const ResizeFlags& flags, const ClientContext& context) {
     context.out << flags.name << ": " << (old_count == 0 ? "automatic" : std::to_string(old_count)) << " -> "
                 << flags.gpus << " GPUs requested\n";
   }
-  const bool ours = !after->contains("/spec/image"_json_pointer) && !after->contains("/spec/command"_json_pointer);
   if (ours && old_count != flags.gpus && !after->contains("/spec/checkpoint"_json_pointer)) {
     context.err << "trainyard: " << flags.name << " has no spec.checkpoint, so it starts again from step 0\n";
   }

@@ -142,7 +142,7 @@ def trainer_rows(options, tmp, dcp_stall_per_byte):
     every, saves = 12, 4
     steps = every * (saves + 1) + 1
     stall, copy, dcp, extra, whole = [], [], [], [], []
-    for pair in range(max(3, options.pairs - 2)):
+    for pair in range(max(5, options.pairs - 2)):
         results = {}
         for with_saves in ((True, False) if pair % 2 == 0 else (False, True)):
             results[with_saves] = trainer_runs.train(options.bin, tmp, steps, every if with_saves else 0)
@@ -164,7 +164,7 @@ def trainer_rows(options, tmp, dcp_stall_per_byte):
 
 def resize_row(options, tmp):
     seconds, cold = [], []
-    for _ in range(max(3, options.pairs // 2)):
+    for _ in range(max(5, options.pairs // 2)):
         run = trainer_runs.LocalRun(options.bin, tmp / "resize")
         try:
             first, known = run.await_step(set())

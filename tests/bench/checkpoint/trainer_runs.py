@@ -39,7 +39,8 @@ def job(steps, every, layers=6):
 
 
 def train(bin_dir, directory, steps, every):
-    """One process trains; returns (seconds of each step, [stall, bytes, write seconds] of each save beside training)."""
+    """One process trains; returns (seconds from step to step as its log grew, [stall, bytes, write seconds] of each save
+    beside training). What happens between two steps, such as the beginning of a save, counts for the later one."""
     run = directory / "run"
     subprocess.run(["rm", "-rf", run, directory / "volumes/checkpoints"], check=True)
     run.mkdir(parents=True)
@@ -49,13 +50,30 @@ def train(bin_dir, directory, steps, every):
     env = dict(os.environ, RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()),
                TRAINYARD_JOB_UID="bench", TRAINYARD_ATTEMPT="1", TRAINYARD_ROUND="0", TRAINYARD_JOB_FILE=str(run / "job.json"),
                TRAINYARD_VOLUME_ROOT=str(directory / "volumes"), TRAINYARD_RUN_DIR=str(run), POD_IP="127.0.0.1")
-    done = subprocess.run([bin_dir / "trainyard-trainer"], env=env, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise SystemExit(f"trainyard-trainer: exit code {done.returncode}: {done.stderr[-2000:]}{done.stdout[-2000:]}")
-    seconds = [json.loads(line)["stepSeconds"] for line in (run / "steps.jsonl").read_text().splitlines()]
+    with open(run / "log", "w+") as log:
+        process = subprocess.Popen([bin_dir / "trainyard-trainer"], env=env, stdout=log, stderr=log)
+        arrived = arrivals(process, run / "steps.jsonl")
+        log.seek(0)
+        said = log.read()
+    if process.returncode != 0:
+        raise SystemExit(f"trainyard-trainer: exit code {process.returncode}: {said[-4000:]}")
+    seconds = [b - a for a, b in zip([arrived[0]] + arrived, arrived)]
     saves = re.findall(r"checkpoint of step (\d+) written: (\d+) bytes in ([\d.e-]+) s, for which training stood still ([\d.e-]+) s",
-                       done.stderr + done.stdout)
+                       said)
     return seconds, [(float(stall), int(size), float(whole)) for step, size, whole, stall in saves if int(step) < steps]
+
+
+def arrivals(process, path):
+    """When each line of the step log came, until the process has ended."""
+    arrived = []
+    while True:
+        ended = process.poll() is not None
+        now = time.monotonic()
+        lines = path.read_bytes().count(b"\n") if path.exists() else 0
+        arrived += [now] * (lines - len(arrived))
+        if ended:
+            return arrived
+        time.sleep(0.002)
 
 
 def free_port():
