@@ -56,6 +56,7 @@ struct CheckpointStatus {
   std::optional<double> write_seconds;       // from the copy to the commit
   std::optional<double> verify_seconds;      // that reading it back took
   std::optional<bool> verified;              // whether what was read back had the hashes that were written
+  std::string damage;                        // of one that was read back and is bad, this or an older one, in one line
   std::optional<double> every_seconds;       // cadence in force where it is by time
   std::optional<double> cost_seconds;        // what a save takes from training: stall and slower steps beside it
   std::optional<int64_t> next_step;          // estimate of the step of the next save
@@ -84,8 +85,8 @@ struct ResizeSeconds {
   std::optional<double> drain;       // from the stop to the save
   std::optional<double> save;        // as the trainer measured it
   std::optional<double> start;       // from the last pod's end to the beginning of the load
-  std::optional<double> load;        // as the trainer measured it
-  std::optional<double> first_step;  // from the end of the load to the end of a step
+  std::optional<double> load;        // as the trainer measured it, like the next one
+  std::optional<double> first_step;  // from the end of the load to the end of the first step
 
   bool operator==(const ResizeSeconds&) const = default;
 };

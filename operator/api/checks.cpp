@@ -60,6 +60,10 @@ void Checks::RelativePath(const std::string& path, const std::string& value) {
     Report(path, Quoted(value) + " must be relative to its volume");
     return;
   }
+  if (std::any_of(value.begin(), value.end(), [](unsigned char byte) { return byte < 0x20 || byte == 0x7f; })) {
+    Report(path, Quoted(value) + " must not contain control characters");
+    return;
+  }
   std::string_view rest = value;
   while (true) {
     size_t slash = rest.find('/');

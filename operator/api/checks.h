@@ -22,7 +22,7 @@ class Checks {
   // Reports a text longer than `max` characters (code points, as the API server counts them) or with a NUL in it.
   void Length(const std::string& path, const std::string& value, size_t max);
   void Items(const std::string& path, size_t count, size_t max);
-  // A path inside a volume: relative, without empty, '.' or '..' parts.
+  // A path inside a volume: relative, without empty, '.' or '..' parts and without control characters.
   void RelativePath(const std::string& path, const std::string& value);
   // Reports `value` if it is in `seen` already, else remembers it.
   void Unique(const std::string& path, const std::string& value, std::set<std::string>& seen);

@@ -64,10 +64,11 @@ struct Progress {
   std::string trainer_phase;         // contract::phase
   std::optional<int64_t> resumed_from_step;
   std::string parameter_hash;
-  std::string state_hash;              // of parameters and optimizer state, when this attempt stopped
-  std::string loaded_state_hash;       // the same, when it had loaded its checkpoint
-  std::optional<double> load_seconds;  // that the load took
-  std::optional<int64_t> load_bytes;   // that the rank which read most read
+  std::string state_hash;                    // of parameters and optimizer state, when this attempt stopped
+  std::string loaded_state_hash;             // the same, when it had loaded its checkpoint
+  std::optional<double> load_seconds;        // that the load took
+  std::optional<int64_t> load_bytes;         // that the rank which read most read
+  std::optional<double> first_step_seconds;  // from the end of the load to the end of the first step
   std::optional<MemoryStatus> memory;
   std::optional<RankMemory> rank_memory;
   std::optional<LossSpike> loss_spike;   // the last one

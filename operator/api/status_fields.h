@@ -191,6 +191,7 @@ void Fields(A& a, V& v) {
   a("writeSeconds", v.write_seconds);
   a("verifySeconds", v.verify_seconds);
   a("verified", v.verified);
+  a("damage", v.damage);
   a("everySeconds", v.every_seconds);
   a("costSeconds", v.cost_seconds);
   a("nextStep", v.next_step);

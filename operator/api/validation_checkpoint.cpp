@@ -1,5 +1,6 @@
 #include "operator/api/validation_checkpoint.h"
 
+#include <sstream>
 #include <string>
 
 #include "operator/api/names.h"
@@ -48,13 +49,30 @@ void CheckResumeFrom(Checks& c, const TrainingJob& job) {
   }
 }
 
+// A directory inside that of another job, under a name that the other takes for its own, would be removed by it.
+void CheckOwnNames(Checks& c, const std::string& path) {
+  std::istringstream parts(path);
+  for (std::string part; std::getline(parts, part, '/');) {
+    const bool step =
+        part.starts_with("step-") && part.size() > 5 && part.find_first_not_of("0123456789", 5) == std::string::npos;
+    if (part != ".staging" && !step && !part.starts_with("abandoned-")) continue;
+    c.Report(kPrefix + "path", Quoted(path) +
+                                   " must not contain a part that checkpoints use themselves (.staging, step-N, "
+                                   "abandoned-N)");
+    return;
+  }
+}
+
 }  // namespace
 
 void CheckCheckpoint(Checks& c, const TrainingJob& job) {
   if (!job.spec.checkpoint) return;
   const Checkpoint& ck = *job.spec.checkpoint;
   CheckVolumeUse(c, job.spec, kPrefix + "volume", ck.volume);
-  if (!ck.path.empty()) c.RelativePath(kPrefix + "path", ck.path);
+  if (!ck.path.empty()) {
+    c.RelativePath(kPrefix + "path", ck.path);
+    CheckOwnNames(c, ck.path);
+  }
   CheckCadence(c, ck);
   CheckResume(c, ck);
   CheckResumeFrom(c, job);

@@ -33,6 +33,7 @@ api::CheckpointStatus CheckpointFrom(const json& said, JsonReader& reader) {
   out.stall_seconds = number("stallSeconds");
   out.write_seconds = number("writeSeconds");
   out.verify_seconds = number("verifySeconds");
+  out.damage = reader.String(said, "damage");
   if (said.contains("verified") && !said["verified"].is_null()) out.verified = reader.Bool(said, "verified");
   out.every_seconds = number("everySeconds");
   out.cost_seconds = number("costSeconds");
@@ -78,6 +79,7 @@ Result<ProgressReport> ProgressFromJson(const json& status, const std::string& j
   if (const json& restored = reader.Object(status, "restored"); !restored.empty()) {
     progress.load_seconds = Number(restored, "seconds", reader);
     progress.load_bytes = reader.Integer(restored, "mostBytesRead");
+    progress.first_step_seconds = Number(restored, "firstStepSeconds", reader);
   }
   progress.skipped_steps = reader.Integer(status, "skippedSteps");
   const api::StepTime time{.data = Number(status, "dataSeconds", reader),

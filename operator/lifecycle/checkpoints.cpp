@@ -16,6 +16,7 @@ namespace {
 constexpr const char* kSaveFailing = "SaveFailing";
 constexpr const char* kDamaged = "Damaged";
 constexpr const char* kDiskFilling = "DiskFilling";  // True: saves still work
+constexpr const char* kRegressed = "Regressed";      // see progress.cpp
 constexpr const char* kSaved = "Saved";
 
 bool Failing(const api::CheckpointStatus& checkpoint) { return checkpoint.failures.value_or(0) > 0; }
@@ -26,10 +27,10 @@ std::optional<int64_t> RoundBytes(std::optional<int64_t> bytes) {
   return static_cast<int64_t>(Round(static_cast<double>(*bytes), 3).value_or(0));
 }
 
-// A forecast that is a minute later with every look would be a write each time.
+// A forecast that is a minute later with every look would be a write each time. Never in the past.
 TimePoint Coarse(TimePoint when, TimePoint now) {
   const Milliseconds grain = when - now > std::chrono::hours(24) ? Milliseconds(3'600'000) : Milliseconds(300'000);
-  return TimePoint(when.time_since_epoch() / grain * grain);
+  return TimePoint((when.time_since_epoch() + grain - Milliseconds(1)) / grain * grain);
 }
 
 std::optional<TimePoint> FullAt(const Context& c, const api::CheckpointStatus& now) {
@@ -68,6 +69,9 @@ Trouble TroubleOf(const api::CheckpointStatus& now) {
     return {kSaveFailing, false,
             Plural(*now.failures, "save") + " in a row failed" + why + "; training goes on, " + last};
   }
+  if (!now.damage.empty()) {
+    return {kDamaged, false, "a checkpoint was read back with other bytes than were written: " + now.damage};
+  }
   if (ReadBackBad(now)) {
     return {kDamaged, false,
             "the checkpoint of step " + std::to_string(now.step) + " was read back with other bytes than were written" +
@@ -82,9 +86,12 @@ Trouble TroubleOf(const api::CheckpointStatus& now) {
   return {};
 }
 
-// Only what these rules have set do they take back.
-bool IsOurs(const api::Condition* told) {
-  return told != nullptr && (told->reason == kSaveFailing || told->reason == kDamaged || told->reason == kDiskFilling);
+// Only what these rules have set do they take back, and that an attempt began further back than it should have, once it
+// has saved.
+bool MayTakeBack(const Context& c, const api::Condition* told, const api::CheckpointStatus& now) {
+  if (told == nullptr) return false;
+  if (told->reason == kRegressed) return c.s.progress && now.step > c.s.progress->resumed_from_step;
+  return told->reason == kSaveFailing || told->reason == kDamaged || told->reason == kDiskFilling;
 }
 
 void Judge(Context& c, const api::CheckpointStatus& now) {
@@ -96,7 +103,7 @@ void Judge(Context& c, const api::CheckpointStatus& now) {
     }
     return;
   }
-  if (!IsOurs(told)) return;
+  if (!MayTakeBack(c, told, now)) return;
   const std::string message = "the checkpoint of step " + std::to_string(now.step) + " is saved";
   c.Condition(kCheckpointHealthy, true, kSaved, message);
   c.Say("Normal", kSaved, message);
@@ -114,6 +121,7 @@ std::optional<api::CheckpointStatus> SaidOfCheckpoints(const Context& c) {
   out.free_bytes = RoundBytes(out.free_bytes);
   out.directory_bytes = RoundBytes(out.directory_bytes);
   out.failure = OneLine(out.failure);
+  out.damage = OneLine(out.damage);
   const api::CheckpointStatus old = c.s.checkpoint.value_or(api::CheckpointStatus());
   out.mean_failure_hours = old.mean_failure_hours;
   out.failure_source = old.failure_source;
@@ -124,7 +132,7 @@ std::optional<api::CheckpointStatus> SaidOfCheckpoints(const Context& c) {
 bool IsNewsOfSaves(const Context& c, const api::CheckpointStatus& now) {
   if (c.Terminal()) return false;
   const api::CheckpointStatus old = c.s.checkpoint.value_or(api::CheckpointStatus());
-  return Failing(old) != Failing(now) || ReadBackBad(old) != ReadBackBad(now);
+  return Failing(old) != Failing(now) || ReadBackBad(old) != ReadBackBad(now) || old.damage != now.damage;
 }
 
 void TakeCheckpoint(Context& c, api::CheckpointStatus now) {

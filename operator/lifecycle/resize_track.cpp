@@ -86,12 +86,15 @@ void WatchSize(Context& c) {
     resize.loaded_at = c.in.now;
     resize.seconds.load = Round(now.load_seconds, 3);
     resize.bytes_read_per_rank = now.load_bytes;
+    // What a look finds done already was done before it.
     const double whole = Seconds(resize.gone_at.value_or(*resize.wanted_at), c.in.now);
-    resize.seconds.start = Round(std::max(0.0, whole - resize.seconds.load.value_or(0)), 3);
+    const double done = resize.seconds.load.value_or(0) + now.first_step_seconds.value_or(0);
+    resize.seconds.start = Round(std::max(0.0, whole - done), 3);
   }
   if (resize.loaded_hash.empty()) resize.loaded_hash = now.loaded_state_hash;
   if (now.step > *now.resumed_from_step) {
-    resize.seconds.first_step = Seconds(*resize.loaded_at, c.in.now);
+    resize.seconds.first_step = now.first_step_seconds ? Round(now.first_step_seconds, 3)  //
+                                                       : Seconds(*resize.loaded_at, c.in.now);
   } else {
     c.Requeue(Milliseconds(1'000));
   }

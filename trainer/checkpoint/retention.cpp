@@ -1,8 +1,10 @@
 #include "trainer/checkpoint/retention.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 
+#include "trainer/checkpoint/fence.h"
 #include "trainer/checkpoint/use_lock.h"
 
 namespace trainyard::checkpoint {
@@ -13,16 +15,23 @@ bool Has(const std::vector<int64_t>& steps, int64_t step) {
 }
 
 // Takes a checkpoint out of sight by one rename, then removes it. What stays after a crash in between is named
-// "pruned-" and removed by the next TakeOver.
-Status Remove(const std::string& root, const std::string& name, FileSystem& fs) {
-  const std::string staging = root + "/" + std::string(kStagingDirectory);
-  if (Status s = EnsureDirectory(fs, staging); !s) return s;
+// "pruned-" and removed by the next TakeOver. An owner renames into its own staging directory, which it has lost when
+// it is none any more: then the rename fails.
+Status Remove(const std::string& root, const std::string& name, FileSystem& fs, const Fence* owner) {
+  const std::string staging =
+      owner != nullptr ? StagingDirectory(root, *owner) : root + "/" + std::string(kStagingDirectory);
+  if (owner == nullptr) {
+    if (Status s = EnsureDirectory(fs, staging); !s) return s;
+  }
   std::string away;
   for (int i = 0;; ++i) {
     away = staging + "/pruned-" + name + "-" + std::to_string(i);
     if (fs.Stat(away)) continue;
     Status renamed = fs.Rename(root + "/" + name, away);
     if (renamed) break;
+    if (owner != nullptr && renamed.error().code == ErrorCode::kNotFound && !fs.Stat(staging)) {
+      return Fail(FencedError(root, *owner, fs));
+    }
     if (renamed.error().code != ErrorCode::kAlreadyExists) return renamed;
   }
   if (Status s = fs.SyncDirectory(root); !s) return s;
@@ -50,7 +59,7 @@ std::vector<int64_t> NotKept(const std::vector<CheckpointInfo>& all, const Keep&
   return out;
 }
 
-Result<PruneInfo> Prune(const std::string& root, const Keep& keep, Check check, FileSystem& fs) {
+Result<PruneInfo> Prune(const std::string& root, const Keep& keep, Check check, FileSystem& fs, const Fence* owner) {
   if (keep.last < 1) return Fail(ErrorCode::kInvalidArgument, "at least one checkpoint is kept");
   if (keep.every_steps < 0) return Fail(ErrorCode::kInvalidArgument, "checkpoints of every -n steps cannot be kept");
   Result<std::vector<CheckpointInfo>> all = List(root, check, fs);
@@ -63,12 +72,14 @@ Result<PruneInfo> Prune(const std::string& root, const Keep& keep, Check check, 
       info.busy.push_back(step);
       continue;
     }
-    Status removed = Remove(root, name, fs);
+    Status removed = Remove(root, name, fs, owner);
     // The trainer of the directory may have been here first.
     if (!removed && removed.error().code == ErrorCode::kNotFound && fs.Stat(root)) continue;
     if (!removed) return Fail(removed.error());
     info.removed.push_back(step);
   }
+  std::copy_if(all->begin(), all->end(), std::back_inserter(info.left),
+               [&](const CheckpointInfo& one) { return !Has(info.removed, one.step); });
   return info;
 }
 

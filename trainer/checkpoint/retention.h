@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "trainer/checkpoint/file_system.h"
+#include "trainer/checkpoint/format.h"
 #include "trainer/checkpoint/reader.h"
 
 namespace trainyard::checkpoint {
@@ -24,13 +25,16 @@ struct Keep {
 std::vector<int64_t> NotKept(const std::vector<CheckpointInfo>& all, const Keep& keep);
 
 struct PruneInfo {
-  std::vector<int64_t> removed;  // oldest first
-  std::vector<int64_t> busy;     // would have gone, but somebody reads them (use_lock.h)
+  std::vector<int64_t> removed;      // oldest first
+  std::vector<int64_t> busy;         // would have gone, but somebody reads them (use_lock.h)
+  std::vector<CheckpointInfo> left;  // newest first
 };
 // Removes what `keep` does not keep. Call it after Commit; safe beside the trainer of the directory and beside readers.
-// Errors: kInvalidArgument when keep.last < 1 or keep.every_steps < 0; of the file system.
+// With `owner`, the trainer's, nothing is removed once a newer owner has taken over (fence.h), however late the old one
+// wakes. Errors: kInvalidArgument when keep.last < 1 or keep.every_steps < 0; kFailedPrecondition for an owner that is
+// none any more; of the file system.
 Result<PruneInfo> Prune(const std::string& root, const Keep& keep, Check check = Check::kStructure,
-                        FileSystem& fs = PosixFileSystem());
+                        FileSystem& fs = PosixFileSystem(), const Fence* owner = nullptr);
 
 // Keeps the newest `keep_last` valid checkpoints and everything newer than the oldest of them, removes the rest, but
 // never a step of `in_use` or one that somebody reads. Without a valid checkpoint nothing is removed. By structure

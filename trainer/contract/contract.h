@@ -96,11 +96,11 @@ enum ExitCode : int {
 //  "computeSeconds":x,"communicationSeconds":x,"optimizerSeconds":x,"checkpointSeconds":x,
 //  "rankMemory":{"most":n,"mostRank":n,"least":n},"slowestRank":{"rank":n,"excess":x},
 //  "lossSpike":{"step":n,"loss":x,"median":x},"resumedFromStep":n,
-//  "restored":{"seconds":x,"bytesRead":n,"mostBytesRead":n},"skippedSteps":n,"worldSize":n,"parameterHash":"hex",
-//  "stateHash":"hex","loadedStateHash":"hex",
+//  "restored":{"seconds":x,"bytesRead":n,"mostBytesRead":n,"firstStepSeconds":x},"skippedSteps":n,"worldSize":n,
+//  "parameterHash":"hex","stateHash":"hex","loadedStateHash":"hex",
 //  "checkpoint":{"step":n,"bytes":n,"seconds":x,"time":"RFC3339","stallSeconds":x,"writeSeconds":x,
-//  "verified":b,"verifySeconds":x,"everySeconds":x,"costSeconds":x,"nextStep":n,"freeBytes":n,"directoryBytes":n,
-//  "failures":n,"failure":s},"message":s}
+//  "verified":b,"verifySeconds":x,"damage":s,"everySeconds":x,"costSeconds":x,"nextStep":n,"freeBytes":n,
+//  "directoryBytes":n,"failures":n,"failure":s},"message":s}
 namespace phase {
 inline constexpr std::string_view kStarting = "Starting";    // rendezvous, reading configuration
 inline constexpr std::string_view kRestoring = "Restoring";  // reading a checkpoint

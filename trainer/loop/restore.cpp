@@ -210,6 +210,7 @@ void GoOn(Session& s, const Choice& choice, const Progress& progress, double sec
           const std::vector<double>& bytes) {
   s.engine->OnLoaded();
   s.progress = progress;
+  s.loaded_at = std::chrono::steady_clock::now();
   auto& status = s.report->status();
   status.resumed_from_step = progress.step;
   status.step = progress.step;

@@ -121,6 +121,9 @@ Outcome<contract::ExitCode> Train(Session& s) {
     if (!result) return Fails(result.error());
     const int64_t step = s.progress.step;
     s.report->status().memory = Memory(s);
+    if (auto& restored = s.report->status().restored; restored && !restored->first_step_seconds) {
+      restored->first_step_seconds = std::chrono::duration<double>(Now() - s.loaded_at).count();
+    }
     observe::StepRecord record = Record(s, *result, std::chrono::duration<double>(Now() - begin).count());
     const bool last = step == steps;
     figures.Add(record);

@@ -228,18 +228,23 @@ void Saver::Settle(const std::vector<std::string>& reports) {
 void Saver::Prune() {
   const config::Checkpoint& wanted = *session_.job.checkpoint;
   const std::string& root = save_->request.root;
+  std::optional<std::vector<checkpoint::CheckpointInfo>> left;
   if (wanted.keep_last > 0) {
     const checkpoint::Keep keep{.last = wanted.keep_last,
                                 .every_steps = wanted.keep_every_steps,
                                 .in_use = {save_->request.step},
                                 .bad = verifier_ ? verifier_->Bad() : std::vector<int64_t>()};
-    const auto pruned = checkpoint::Prune(root, keep, checkpoint::Check::kStructure, fs_);
-    if (!pruned) observe::Warn("old checkpoints stay: " + pruned.error().message);
+    auto pruned = checkpoint::Prune(root, keep, checkpoint::Check::kStructure, fs_, &save_->request.fence);
+    if (!pruned) return observe::Warn("old checkpoints stay: " + pruned.error().message);
+    left = std::move(pruned->left);
+  } else {
+    auto all = checkpoint::List(root, checkpoint::Check::kStructure, fs_);
+    if (!all) return observe::Warn("the size of all checkpoints is unknown: " + all.error().message);
+    left = std::move(*all);
   }
-  const auto all = checkpoint::List(root, checkpoint::Check::kStructure, fs_);
-  if (!all) return observe::Warn("the size of all checkpoints is unknown: " + all.error().message);
+  if (verifier_) verifier_->KeepOnly(*left);
   save_->directory_bytes = 0;
-  for (const auto& info : *all) *save_->directory_bytes += info.bytes;
+  for (const auto& info : *left) *save_->directory_bytes += info.bytes;
 }
 
 Outcome<void> Saver::Collect() {
@@ -302,6 +307,7 @@ void Saver::ReportProgress() {
     status->verified = found->good;
     status->verify_seconds = found->seconds;
   }
+  status->damage = verifier_->Damage();
 }
 
 void Saver::ReportFailed(const Save& save) {

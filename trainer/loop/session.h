@@ -58,7 +58,8 @@ struct Session {
   std::unique_ptr<TracedHost> traced;  // only with job.training.profile
   std::unique_ptr<model::Model> model;
   Progress progress;
-  std::unique_ptr<Saver> saver;  // only with job.checkpoint; Save and the loop make it
+  std::chrono::steady_clock::time_point loaded_at;  // with report->status().restored
+  std::unique_ptr<Saver> saver;                     // only with job.checkpoint; Save and the loop make it
 
   // The group for tensors of the device.
   dist::Comm& tensors() const { return gpus ? *gpus : *world; }

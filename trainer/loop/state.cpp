@@ -91,6 +91,11 @@ Outcome<Progress> ParseTrainState(const Session& s, const nlohmann::json& state)
       return Fails(contract::kExitCheckpoint, "train_state.json has version " + std::to_string(version) +
                                                   ", this program reads version " + std::to_string(kStateVersion));
     }
+    if (state.value("weightsOnly", false)) {
+      return Fails(contract::kExitCheckpoint,
+                   "it holds weights alone (an import): start from it with checkpoint.resumeFrom and weightsOnly, into "
+                   "another path");
+    }
     progress.step = Count(state, "step");
     progress.cursor = Count(state, "consumedSequences");
     progress.tokens = Count(state, "consumedTokens");

@@ -54,6 +54,21 @@ std::vector<int64_t> Verifier::Bad() const {
   return steps;
 }
 
+std::string Verifier::Damage() const {
+  std::lock_guard lock(mutex_);
+  for (auto found = found_.rbegin(); found != found_.rend(); ++found) {
+    if (!found->second.good) return "step " + std::to_string(found->first) + ": " + found->second.problem;
+  }
+  return "";
+}
+
+void Verifier::KeepOnly(const std::vector<checkpoint::CheckpointInfo>& there) {
+  std::lock_guard lock(mutex_);
+  std::erase_if(found_, [&](const auto& found) {
+    return std::none_of(there.begin(), there.end(), [&](const auto& info) { return info.step == found.first; });
+  });
+}
+
 void Verifier::Run() {
   setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), 19);  // of this thread alone; training comes first
   auto next = std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::nanoseconds>(every_);
@@ -80,12 +95,7 @@ void Verifier::Run() {
 void Verifier::LookAtAll() {
   const auto all = checkpoint::List(root_, checkpoint::Check::kStructure, fs_);
   if (!all) return observe::Warn("checkpoints are not verified: " + all.error().message);
-  {
-    std::lock_guard lock(mutex_);
-    std::erase_if(found_, [&](const auto& found) {
-      return std::none_of(all->begin(), all->end(), [&](const auto& info) { return info.step == found.first; });
-    });
-  }
+  KeepOnly(*all);
   for (const auto& info : *all) {
     if (stopping_) return;
     LookAt(info.step);

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "trainer/checkpoint/file_system.h"
+#include "trainer/checkpoint/reader.h"
 
 namespace trainyard::loop {
 
@@ -40,6 +41,11 @@ class Verifier {
   void Finish();
   // Of the checkpoint of `step`, if it has been looked at.
   std::optional<Finding> Found(int64_t step) const;
+  // What is wrong with the newest that is bad and still there: "step 200: " and file, tensor, rank. Empty: none is
+  // known.
+  std::string Damage() const;
+  // What is not among these has gone.
+  void KeepOnly(const std::vector<checkpoint::CheckpointInfo>& there);
   // Steps whose checkpoints are there and known to be bad, ascending.
   std::vector<int64_t> Bad() const;
 

@@ -23,6 +23,7 @@ nlohmann::ordered_json CheckpointJson(const CheckpointStatus& status) {
   if (status.write_seconds) json["writeSeconds"] = Round9(*status.write_seconds);
   if (status.verified) json["verified"] = *status.verified;
   if (status.verify_seconds) json["verifySeconds"] = Round9(*status.verify_seconds);
+  if (!status.damage.empty()) json["damage"] = status.damage;
   if (status.every_seconds) json["everySeconds"] = Round9(*status.every_seconds);
   if (status.cost_seconds) json["costSeconds"] = Round9(*status.cost_seconds);
   if (status.next_step) json["nextStep"] = *status.next_step;
@@ -64,6 +65,9 @@ std::string ToJson(const TrainerStatus& status) {
     json["restored"] = {{"seconds", Round9(status.restored->seconds)},
                         {"bytesRead", status.restored->bytes_read},
                         {"mostBytesRead", status.restored->most_bytes_read}};
+    if (const auto seconds = status.restored->first_step_seconds) {
+      json["restored"]["firstStepSeconds"] = Round9(*seconds);
+    }
   }
   if (status.skipped_steps > 0) json["skippedSteps"] = status.skipped_steps;
   json["worldSize"] = status.world_size;

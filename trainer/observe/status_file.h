@@ -22,10 +22,11 @@ struct CheckpointStatus {
   std::optional<double> write_seconds;   // from the copy to the commit
   std::optional<bool> verified;          // that it was right when it was read back
   std::optional<double> verify_seconds;  // which took so long
-  std::optional<double> every_seconds;   // cadence in force when it is by time
-  std::optional<double> cost_seconds;    // what a save takes from training
-  std::optional<int64_t> next_step;      // after which the next one is to be expected
-  std::optional<int64_t> free_bytes;     // of the file system that has the directory
+  std::string damage;  // of one that was read back and is bad, this or an older one: step, file, tensor
+  std::optional<double> every_seconds;     // cadence in force when it is by time
+  std::optional<double> cost_seconds;      // what a save takes from training
+  std::optional<int64_t> next_step;        // after which the next one is to be expected
+  std::optional<int64_t> free_bytes;       // of the file system that has the directory
   std::optional<int64_t> directory_bytes;  // of all checkpoints in it
   int64_t failures = 0;                    // saves that failed since the last good one
   std::string failure;                     // of the last of them: step, rank, reason
@@ -34,8 +35,9 @@ struct CheckpointStatus {
 // How the checkpoint that this attempt started from was read.
 struct RestoredStatus {
   double seconds = 0;
-  int64_t bytes_read = 0;       // from files, by all ranks
-  int64_t most_bytes_read = 0;  // by one rank
+  int64_t bytes_read = 0;                    // from files, by all ranks
+  int64_t most_bytes_read = 0;               // by one rank
+  std::optional<double> first_step_seconds;  // from the end of it to the end of the first step
 };
 
 // Bytes of tensors on this rank, the highest values so far. Full weights, accumulated gradients, master weights and

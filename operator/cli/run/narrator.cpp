@@ -112,7 +112,9 @@ void Narrator::SeeResize(const api::TrainingJob& job, std::vector<StoryEvent>& o
 
 void Narrator::SeeProgress(const api::TrainingJob& job, TimePoint now, std::vector<StoryEvent>& out) {
   const api::JobStatus& s = job.status;
-  if (s.checkpoint && s.checkpoint->step > 0 && (!last_.checkpoint || last_.checkpoint->step != s.checkpoint->step)) {
+  // One that an attempt began with takes no time and is no news.
+  const bool saved = s.checkpoint && s.checkpoint->step > 0 && s.checkpoint->seconds > 0;
+  if (saved && (!last_.checkpoint || last_.checkpoint->step != s.checkpoint->step)) {
     char seconds[32];
     std::snprintf(seconds, sizeof(seconds), "%.2f s", s.checkpoint->seconds);
     out.push_back({"checkpoint",

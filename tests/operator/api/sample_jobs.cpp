@@ -191,6 +191,7 @@ TrainingJob FullJob() {
                                   .write_seconds = 0.4,
                                   .verify_seconds = 0.3,
                                   .verified = true,
+                                  .damage = "step 50: model/shard-00001: tensor a of rank 0",
                                   .every_seconds = 600.5,
                                   .cost_seconds = 0.02,
                                   .next_step = 200,

@@ -738,9 +738,14 @@ TEST(Progress, ResumingBeforeTheLastDurableStepIsReported) {
   ASSERT_EQ(s.status().attempt, 2);
   s.in.progress_attempt = 2;
   s.in.progress->resumed_from_step = 200;
-  s.in.checkpoint->step = 400;
+  s.in.checkpoint->step = 200;
   s.Step();
   EXPECT_EQ(s.ConditionReason(kCheckpointHealthy), "False/Regressed");
+  s.in.progress->step = 400;
+  s.in.checkpoint->step = 400;
+  s.in.now += Milliseconds(60'000);
+  s.Steps();
+  EXPECT_EQ(s.ConditionReason(kCheckpointHealthy), "True/Saved") << "it has saved again";
 }
 
 TEST(Progress, AnAttemptThatResumedFromItsCheckpointIsHealthy) {

@@ -17,8 +17,9 @@ void Report(Scenario& s, api::Progress progress) {
 
 void Later(Scenario& s, int64_t ms) { s.in.now += Milliseconds(ms); }
 
-// From the wish to the first step of an attempt that was resized from 2 to 4 GPUs.
-void RunThroughAResize(Scenario& s) {
+// From the wish to the first step of an attempt that was resized from 2 to 4 GPUs. With `first_step_seconds` the first
+// look at it finds that step done.
+void RunThroughAResize(Scenario& s, std::optional<double> first_step_seconds = std::nullopt) {
   s.Start();
   Report(s, {.step = 100, .trainer_phase = "Training", .resumed_from_step = 0});
   s.Steps();
@@ -40,12 +41,13 @@ void RunThroughAResize(Scenario& s) {
   s.in.progress.reset();
   s.in.checkpoint.reset();
   Later(s, 500);
-  Report(s, {.step = 150,
+  Report(s, {.step = first_step_seconds ? 151 : 150,
              .trainer_phase = "Training",
              .resumed_from_step = 150,
              .loaded_state_hash = "abc",
              .load_seconds = 0.25,
-             .load_bytes = 4242});
+             .load_bytes = 4242,
+             .first_step_seconds = first_step_seconds});
   s.Steps();
   Later(s, 700);
   s.in.progress->step = 151;
@@ -70,6 +72,14 @@ TEST(Resize, SaysFromToWhyAndWhereTheTimeWent) {
   EXPECT_EQ(resize.bytes_read_per_rank, 4242);
   EXPECT_EQ(resize.saved_hash, "abc");
   EXPECT_EQ(resize.loaded_hash, "abc");
+}
+
+TEST(Resize, TheTrainersWordOnItsFirstStepIsTaken) {
+  Scenario s;
+  RunThroughAResize(s, /*first_step_seconds=*/0.5);
+  const api::ResizeStatus& resize = *s.status().resize;
+  EXPECT_EQ(resize.seconds.first_step, 0.5);
+  EXPECT_EQ(resize.seconds.start, 1.75) << "what a look finds done already is none of the start";
 }
 
 TEST(Resize, IsNotToldAnewBySteps) {

@@ -2,10 +2,12 @@
 
 #include <filesystem>
 #include <fstream>
+#include <optional>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/trainer/checkpoint/forwarding_file_system.h"
 #include "tests/trainer/checkpoint/sample.h"
 #include "trainer/checkpoint/fence.h"
 #include "trainer/checkpoint/reader.h"
@@ -20,18 +22,21 @@ using testing::IsEmpty;
 
 const Fence kFence{"uid", 4, 0};
 
+// Oldest first.
+std::vector<int64_t> StepsOf(const std::string& root) {
+  std::vector<int64_t> steps;
+  const Result<std::vector<CheckpointInfo>> list = List(root);
+  for (auto it = list->rbegin(); it != list->rend(); ++it) steps.push_back(it->step);
+  return steps;
+}
+
 class Retention : public testing::Test {
  protected:
   void SetUp() override {
     ASSERT_TRUE(TakeOver(root_, kFence));
     for (int64_t step : {100, 200, 300, 400}) ASSERT_TRUE(SaveSample(root_, step, kFence, 1));
   }
-  std::vector<int64_t> Steps() {
-    std::vector<int64_t> steps;
-    const Result<std::vector<CheckpointInfo>> list = List(root_);
-    for (auto it = list->rbegin(); it != list->rend(); ++it) steps.push_back(it->step);
-    return steps;
-  }
+  std::vector<int64_t> Steps() const { return StepsOf(root_); }
   void Break(int64_t step) { fs::remove(root_ + "/" + StepDirectory(step) + "/" + ShardPath("model", 0)); }
 
   TempDirectory temp_;
@@ -135,6 +140,47 @@ TEST_F(Retention, OneThatIsBeingRemovedIsNotThereForReaders) {
   EXPECT_THAT(reader.error().message, testing::HasSubstr("is being removed"));
   EXPECT_THAT(Steps(), ElementsAre(100, 200, 300));
   EXPECT_EQ(NewestValid(root_)->step, 300);
+}
+
+// Lets another attempt take over at the k-th call, as one would while the old one was stopped there.
+class TakingOver : public ForwardingFileSystem {
+ public:
+  TakingOver(const std::string& root, int k) : root_(root), k_(k) {}
+  void Before() override {
+    if (++calls_ != k_) return;
+    EXPECT_TRUE(TakeOver(root_, {"uid", 5, 0}));
+    there = StepsOf(root_);
+  }
+  std::optional<std::vector<int64_t>> there;  // when the other one had the directory
+
+ private:
+  const std::string root_;
+  const int k_;
+  int calls_ = 0;
+};
+
+TEST_F(Retention, AnOwnerThatIsNoneAnyMoreRemovesNothing) {
+  const std::string saved = root_ + "-saved";
+  fs::copy(root_, saved, fs::copy_options::recursive);
+  int fenced = 0;
+  for (int k = 1;; ++k) {
+    SCOPED_TRACE(k);
+    fs::remove_all(root_);
+    fs::copy(saved, root_, fs::copy_options::recursive);
+    TakingOver disk(root_, k);
+    const Result<PruneInfo> info = Prune(root_, Keep{.last = 1}, Check::kStructure, disk, &kFence);
+    if (!disk.there) {
+      EXPECT_TRUE(info);
+      break;
+    }
+    EXPECT_EQ(StepsOf(root_), *disk.there);
+    if (info) continue;
+    EXPECT_EQ(info.error().code, ErrorCode::kFailedPrecondition) << info.error().message;
+    EXPECT_THAT(info.error().message, testing::HasSubstr("a newer attempt took it over"));
+    ++fenced;
+  }
+  EXPECT_GT(fenced, 3);
+  fs::remove_all(saved);
 }
 
 TEST_F(Retention, ImpossibleRulesAreRefused) {

@@ -145,6 +145,15 @@ TEST_F(ReshardTest, AStateThatLacksAnythingIsAnError_Bug3) {
   }
 }
 
+TEST_F(ReshardTest, WeightsAloneSayHowTheyAreTaken) {
+  const std::string failure = OnRanks(1, [&](Session& s) -> Outcome<void> {
+    auto parsed = ParseTrainState(s, {{"version", 1}, {"weightsOnly", true}, {"step", 0}});
+    if (!parsed) return Fails(parsed.error());
+    return {};
+  });
+  EXPECT_THAT(failure, ::testing::HasSubstr("start from it with checkpoint.resumeFrom and weightsOnly"));
+}
+
 TEST_F(ReshardTest, CountsThatAreNoneAreAnError) {
   for (const std::string key : {"step", "consumedSequences", "consumedTokens", "skippedSteps", "sequenceLength"}) {
     for (const char* value : {"-1", "1e300", "0.5", "4611686018427387904", "\"7\""}) {

@@ -71,8 +71,10 @@ TEST_F(VerifierTest, LooksAtAllOnItsScheduleAndForgetsWhatHasGone) {
   ASSERT_TRUE(Await([&] { return verifier.Found(200) && verifier.Found(100); }));
   EXPECT_TRUE(verifier.Found(200)->good);
   EXPECT_THAT(verifier.Bad(), ElementsAre(100));
+  EXPECT_THAT(verifier.Damage(), ::testing::StartsWith("step 100: model/shard-00002"));
   std::filesystem::remove_all(root_ + "/" + checkpoint::StepDirectory(100));
   EXPECT_TRUE(Await([&] { return verifier.Bad().empty(); }));
+  EXPECT_EQ(verifier.Damage(), "");
   // What is asked for comes in between.
   verifier.Look(200);
   EXPECT_TRUE(Await([&] { return verifier.Found(200).has_value(); }));
