@@ -23,7 +23,9 @@ bool SaysOutOfMemory(const std::string& text) {
 }  // namespace
 
 Failure WriteFailure(const Error& error, const std::string& doing) {
-  const std::string message = doing + ": " + error.message;
+  std::string message = doing + ": " + error.message;
+  if (error.code == ErrorCode::kResourceExhausted)
+    message += "; free space on the volume of the checkpoints or enlarge it";
   switch (error.code) {
     case ErrorCode::kFailedPrecondition:
       return {contract::kExitFenced, message};

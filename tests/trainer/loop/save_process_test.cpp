@@ -8,6 +8,7 @@ namespace trainyard::loop {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
 class SaveProcessTest : public JobTest {
@@ -40,9 +41,9 @@ TEST_F(SaveProcessTest, ADiskThatIsFullForAWhileStopsNothing) {
   nlohmann::json full;
   EXPECT_TRUE(AwaitCheckpoint(run, [&](const auto& c) { return (full = c).value("failures", 0) > 1; }))
       << run.process->Log();
-  EXPECT_THAT(
-      full["failure"].template get<std::string>(),
-      AllOf(HasSubstr("checkpoint of step "), HasSubstr(" not written: "), HasSubstr("No space left on device")));
+  EXPECT_THAT(full["failure"].template get<std::string>(),
+              AllOf(HasSubstr("checkpoint of step "), HasSubstr(" not written: "),
+                    EndsWith(": No space left on device; free space on the volume of the checkpoints or enlarge it")));
   const auto before = checkpoint::NewestValid(CheckpointRoot());
   ASSERT_TRUE(before) << before.error().message;
   const int64_t reached = run.LastStep();
