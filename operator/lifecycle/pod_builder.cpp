@@ -21,13 +21,14 @@ json Labels(const api::TrainingJob& job) {
           {std::string(contract::kLabelRole), "trainer"}};
 }
 
-json OwnerReferences(const api::TrainingJob& job) {
+// `blocks`: whether a deletion of the job with --cascade=foreground waits until Kubernetes has deleted the object.
+json OwnerReferences(const api::TrainingJob& job, bool blocks = true) {
   return json::array({{{"apiVersion", api::kApiVersion},
                        {"kind", api::kKind},
                        {"name", job.meta.name},
                        {"uid", job.meta.uid},
                        {"controller", true},
-                       {"blockOwnerDeletion", true}}});
+                       {"blockOwnerDeletion", blocks}}});
 }
 
 // An emptyDir is on the disk that the kubelet gives pods, and counts as theirs.
@@ -213,7 +214,8 @@ json BuildRemovalPod(const api::TrainingJob& job, const Options& options) {
        {{"name", RemovalPodName(job)},
         {"namespace", job.meta.ns},
         {"labels", labels},
-        {"ownerReferences", OwnerReferences(job)}}},
+        // Our finalizer keeps the job. Kubernetes would delete a pod that blocks, in a foreground deletion, at once.
+        {"ownerReferences", OwnerReferences(job, /*blocks=*/false)}}},
       {"spec",
        {{"restartPolicy", "Never"},
         {"activeDeadlineSeconds", 600},

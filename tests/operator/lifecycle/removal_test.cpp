@@ -215,5 +215,12 @@ TEST_F(Removal, ThePodMountsTheVolumeAloneWhereTheJobCouldRun) {
   EXPECT_EQ(spec["securityContext"]["runAsNonRoot"], true);
 }
 
+// A foreground deletion deletes what blocks it, before the job may go: that would be the pod that it waits for.
+TEST_F(Removal, ThePodDoesNotBlockTheJob) {
+  const nlohmann::json pod = BuildRemovalPod(s.in.job, s.options);
+  EXPECT_EQ(pod["metadata"]["ownerReferences"][0]["blockOwnerDeletion"], false);
+  EXPECT_EQ(pod["metadata"]["ownerReferences"][0]["uid"], s.in.job.meta.uid);
+}
+
 }  // namespace
 }  // namespace trainyard::lifecycle
