@@ -204,6 +204,12 @@ bool HasRun(const Context& c) {
   return ready != nullptr && (ready->status == "True" || ready->reason == kRankFailed);
 }
 
+int64_t EndedGraceSeconds(const Context& c, std::string_view failure_class) {
+  constexpr int64_t kNothingToSave = 10;
+  const int64_t grace = LostGraceSeconds(c.job);
+  return failure_class == kNodeLost && c.job.spec.UsesBundledTrainer() ? std::min(kNothingToSave, grace) : grace;
+}
+
 void EndAttempt(Context& c, const RankFailure& cause, int64_t failed_ranks) {
   std::string message = "attempt " + std::to_string(c.s.attempt) + " failed: " + cause.message;
   if (failed_ranks > 1) message += " (" + std::to_string(failed_ranks - 1) + " more failed with it)";
@@ -214,7 +220,8 @@ void EndAttempt(Context& c, const RankFailure& cause, int64_t failed_ranks) {
   }
   if (cause.blames_node) BlameNode(c, cause.node);
   LostSize(c, cause.message);
-  const TimePoint due = c.in.now + std::chrono::seconds(LostGraceSeconds(c.job)) + c.opt.pod_termination_timeout;
+  const auto grace = std::chrono::seconds(EndedGraceSeconds(c, cause.failure_class));
+  const TimePoint due = c.in.now + grace + c.opt.pod_termination_timeout;
   c.s.stop = api::StopStatus{kStopFailed, c.s.attempt, due};
   if (!HasRun(c) && !cause.WentWithNode()) c.s.undone_generation = c.job.meta.generation;
   c.Condition(kReady, false, cause.failure_class, message);

@@ -51,6 +51,11 @@ void EndAttempt(Context& c, const RankFailure& cause, int64_t failed_ranks);
 // pods there are must be gone before the next attempt, which is above it.
 void AdoptAttempt(Context& c, int64_t newest);
 
+// What the pods of an attempt get that ended with a failure of that class: a rank that hangs is not waited for, one
+// that saves is. Where a node went and took a rank along, those of our trainer can take no step and end no save, and
+// may only find out at the deadline of a collective.
+int64_t EndedGraceSeconds(const Context& c, std::string_view failure_class);
+
 // Adds one failure: the next attempt waits longer. A healthy period before it clears the slate first.
 void CountFailure(Context& c);
 void Forgive(Context& c);

@@ -82,7 +82,8 @@ void StopForSuspend(Context& c) {
 
 void DeleteLost(Context& c, const api::PodSnapshot& pod) {
   c.Act(Action::Kind::kDeletePod, pod.name, pod.uid);
-  c.out.actions.back().grace_seconds = LostGraceSeconds(c.job);
+  const api::Condition* ready = FindCondition(c.s, kReady);  // why its attempt ended, until the next one starts
+  c.out.actions.back().grace_seconds = EndedGraceSeconds(c, ready == nullptr ? "" : ready->reason);
 }
 
 void ContinueStop(Context& c) {

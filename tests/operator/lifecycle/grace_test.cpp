@@ -163,6 +163,28 @@ TEST(Grace, OfAnAttemptThatIsLostIsAsShortAsEver) {
   EXPECT_TRUE(s.Step().actions.empty()) << "once";
 }
 
+// The others wait for a rank that is gone, until the deadline of a collective, and can save nothing without it.
+TEST(Grace, OfAGangThatLostANodeIsNoneThatCounts) {
+  for (const bool own : {false, true}) {
+    Scenario s;
+    if (own) UseOwnProgram(s);
+    s.in.job.spec.gpus.count = 4;
+    s.Start();
+    ASSERT_EQ(s.in.pods.size(), 2u);
+    s.in.nodes[1].ready = false;
+    s.in.nodes[1].conditions["Ready"] = "Unknown";
+    s.in.nodes[1].ready_transition_time = s.in.now;
+    s.in.now += s.options.pod_termination_timeout;
+    const Decision d = s.Step();
+    EXPECT_EQ(s.ConditionReason(kReady), "False/NodeLost");
+    ASSERT_EQ(Scenario::Count(d, Action::Kind::kDeletePod), 2);
+    const int64_t grace = own ? 60 : 10;  // a program of a user may still save something
+    EXPECT_EQ(d.actions[0].grace_seconds, grace);
+    EXPECT_EQ(d.actions[1].grace_seconds, grace);
+    EXPECT_EQ(s.status().stop->due, s.in.now + std::chrono::seconds(grace) + s.options.pod_termination_timeout);
+  }
+}
+
 TEST(Grace, OfAGangThatIsTakenBackIsShortAndOfAnIntendedStopThePodsOwn) {
   Scenario undone;
   undone.Steps();
