@@ -26,8 +26,8 @@ std::optional<ResizeVerdict> VerdictOf(const api::JobStatus& status) {
   }
   if (resize.saved_hash.empty()) {
     return ResizeVerdict{false,
-                         "not verified: the ranks ended before they told the hash of their state, so that the newest "
-                         "checkpoint was loaded, and what came after it is lost"};
+                         "not verified: no operator heard with which state the ranks ended; if they were killed before "
+                         "they had saved it, what came after the checkpoint that was loaded is lost"};
   }
   if (resize.saved_hash != resize.loaded_hash) {
     return ResizeVerdict{false, "NOT the same state: the ranks held " + resize.saved_hash + " when they stopped and " +

@@ -148,7 +148,8 @@ TEST_F(ClientCommandsTest, ResizeVerifiesTheStateThatWasLoaded) {
       {"0123456789abcdef", "0123456789abcdef", kExitOk,
        "verified: parameters and optimizer state in memory are the same"},
       {"0123456789abcdef", "fedcba9876543210", kExitJobFailed, "trainyard: NOT the same state: the ranks held 0123"},
-      {"", "fedcba9876543210", kExitJobFailed, "trainyard: not verified: the ranks ended before they told"},
+      {"", "fedcba9876543210", kExitJobFailed,
+       "trainyard: not verified: no operator heard with which state the ranks ended"},
   };
   const json before = job();
   for (const Case& c : cases) {
