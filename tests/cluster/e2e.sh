@@ -15,43 +15,8 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-bin=$repository/build/release/bin keep=0 shell=0 inside=0 dir=""
-while [ $# -gt 0 ]; do
-  case $1 in
-    --bin) bin=$(realpath "$2"); shift 2 ;;
-    --keep) keep=1; shift ;;
-    --shell) shell=1; shift ;;
-    --inside) inside=1 dir=$2; shift 2 ;;
-    *) die "e2e.sh does not know $1: --bin DIR, --keep, --shell" ;;
-  esac
-done
-
-if [ $inside = 0 ]; then
-  bash "$here/node.sh" check || exit
-  for program in trainyard trainyard-operator trainyard-launch trainyard-trainer; do
-    [ -x "$bin/$program" ] || die "$bin/$program is not there: build the release preset first, or pass --bin DIR"
-  done
-  bash "$here/setup.sh" controlplane helm coredns || exit
-  dir=$(mktemp -d "${TMPDIR:-/tmp}/trainyard-e2e.XXXXXX")
-  bash "$here/images.sh" --bin "$bin" >"$dir.images" || { status=$?; rm -rf "$dir" "$dir.images"; exit $status; }
-  child=""
-  clean() {
-    [ -z "$child" ] || kill -KILL "$child" 2>/dev/null || true
-    [ -z "$child" ] || wait "$child" 2>/dev/null || true
-    bash "$here/node.sh" down --dir "$dir" --all >/dev/null 2>&1 || true  # cgroups are in no namespace
-    rm -f "$dir.images"
-    if [ $keep = 1 ]; then printf 'e2e: kept %s\n' "$dir"; else rm -rf "$dir"; fi
-  }
-  trap clean EXIT
-  trap 'exit 130' INT TERM
-  unshare --net --mount --pid --fork --mount-proc --propagation private --kill-child \
-    bash "$here/e2e.sh" --inside "$dir" --bin "$bin" $([ $shell = 0 ] || echo --shell) &
-  child=$!
-  status=0
-  wait "$child" || status=$?
-  child=""
-  exit $status
-fi
+source "$here/e2e_stage.sh"
+enter "$0" "$@"
 
 # ---- inside ------------------------------------------------------------------------------------------------------------
 source "$here/e2e_steps.sh"
@@ -59,32 +24,14 @@ trap 'die "line $LINENO: $BASH_COMMAND"' ERR
 steps=${TRAINYARD_E2E_STEPS:-400}
 
 title "Two real nodes: control plane, containerd and kubelet each, kube-proxy, CoreDNS"
-address=$(bash "$here/node.sh" network --dir "$dir")
-source "$dir.images"
-bash "$here/up.sh" --dir "$dir" --address "$address" --no-crd
-source "$dir/env"
-export KUBECONFIG
-nodes=()
-for index in 1 2; do
-  bash "$here/node.sh" up --dir "$dir" --name "node-$index" --index "$index" --gpus 2 \
-    --image "$OPERATOR_ARCHIVE" --image "$TRAINER_ARCHIVE" --image "$USER_ARCHIVE" &
-  nodes+=($!)
-done
-for node in "${nodes[@]}"; do wait "$node"; done
-bash "$here/node.sh" services --dir "$dir" --name node-1
-run kubectl get nodes -L nvidia.com/gpu.product -o wide
+start_nodes 2 "$OPERATOR_ARCHIVE $TRAINER_ARCHIVE $USER_ARCHIVE"
 
 title "helm install"
-run "$HELM" install trainyard "$repository/charts/trainyard" --namespace trainyard-system --create-namespace \
-  --set "image.registry=localhost,image.repository=trainyard-operator,image.tag=${OPERATOR_IMAGE##*:},image.pullPolicy=Never" \
-  --set "trainer.image.registry=localhost,trainer.image.repository=trainyard-trainer,trainer.image.tag=${TRAINER_IMAGE##*:}" \
-  --set trainer.cpuPerGPU=300m --wait --timeout 90s
-run kubectl -n trainyard-system get pods -o wide
-expect "operator replicas ready" 2 "$(kubectl -n trainyard-system get deployment trainyard -o 'jsonpath={.status.readyReplicas}')"
-await 30 "a leader" leader_pod
+install_operator
 
 title "Volumes that both nodes share, and real text: the King James Bible, its last twentieth held out"
-make_volumes
+make_volume corpus
+make_volume checkpoints
 corpus
 
 title "The quick-start job, undisturbed, on 4 ranks"

@@ -31,7 +31,7 @@ await() {  # SECONDS WHAT COMMAND...: until the command succeeds
   shift 2
   until "$@" >/dev/null; do
     [ $((SECONDS - from)) -lt "$patience" ] || die "waited $patience s for $what"
-    sleep 0.3
+    sleep "${pause:-0.3}"
   done
   printf 'ok: %s, after %s s\n' "$what" $((SECONDS - from))
 }
@@ -56,13 +56,18 @@ running_on() { [ "$(field "$1" '.status.phase} {.status.gpus')" = "Running $2" ]
 attempt_runs() { [ "$(field "$1" '.status.phase} {.status.attempt')" = "Running $2" ]; }
 # What rank 0 says of itself, asked through the API server; "" while it cannot be asked. The job's own status says the same
 # with up to 30 s of delay.
-live() {  # JOB KEY
+live() {  # JOB KEY.KEY...
   local attempt pod
   attempt=$(field "$1" .status.attempt)
   pod=$(kubectl get pods -l "$job_name=$1,trainyard.dev/attempt=$attempt,trainyard.dev/node-rank=0" -o name)
   [ -n "$pod" ] || return 0
   { kubectl get --raw "/api/v1/namespaces/default/pods/${pod#pod/}:8471/proxy/status" 2>/dev/null || echo '{}'; } |
-    python3 -c 'import json, sys; print(json.load(sys.stdin).get(sys.argv[1], ""))' "$2"
+    python3 -c '
+import json, sys
+value = json.load(sys.stdin)
+for key in sys.argv[1].split("."):
+    value = value.get(key, "") if isinstance(value, dict) else ""
+print(value)' "$2"
 }
 step_reached() {
   local step
@@ -76,30 +81,27 @@ resumed_beyond() {
 }
 
 # ---- what is applied -------------------------------------------------------------------------------------------------------
-make_volumes() {
-  mkdir -p "$dir/volumes/corpus" "$dir/volumes/checkpoints"
-  chown 65532 "$dir/volumes/checkpoints"
-  local name
-  for name in corpus checkpoints; do
-    cat <<YAML
+# A directory that every node shares, and the claim of the same name.
+make_volume() {  # NAME
+  mkdir -p "$dir/volumes/$1"
+  chown 65532 "$dir/volumes/$1"
+  kubectl apply -f - <<YAML
 apiVersion: v1
 kind: PersistentVolume
-metadata: {name: $name}
+metadata: {name: $1}
 spec:
   capacity: {storage: 10Gi}
   accessModes: [ReadWriteMany]
   storageClassName: shared
   persistentVolumeReclaimPolicy: Retain
-  hostPath: {path: $dir/volumes/$name}
+  hostPath: {path: $dir/volumes/$1}
 ---
 apiVersion: v1
 kind: PersistentVolumeClaim
-metadata: {name: $name}
-spec: {accessModes: [ReadWriteMany], storageClassName: shared, volumeName: $name, resources: {requests: {storage: 10Gi}}}
----
+metadata: {name: $1}
+spec: {accessModes: [ReadWriteMany], storageClassName: shared, volumeName: $1, resources: {requests: {storage: 10Gi}}}
 YAML
-  done | kubectl apply -f -
-  kubectl wait --for=jsonpath='{.status.phase}'=Bound --timeout=30s pvc/corpus pvc/checkpoints
+  kubectl wait --for=jsonpath='{.status.phase}'=Bound --timeout=30s "pvc/$1"
 }
 corpus() {
   bible gen1:1-rev22:21 >"$dir/bible.txt" || die "the package bible-kjv is not installed: run tests/setup.sh"

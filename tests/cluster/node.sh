@@ -4,9 +4,12 @@
 #
 #   node.sh check                     exits 77 and says why where no node can run
 #   node.sh network --dir DIR         the bridge whose address the API server (up.sh --address) and the nodes take; prints it
-#   node.sh up --dir DIR --name NAME --index N [--gpus 2] [--product P] [--label K=V]... [--image FILE]...
+#   node.sh up --dir DIR --name NAME --index N [--gpus 2] [--product P] [--label K=V]... [--image FILE]... [--lease SECONDS]
 #                                     a node that is Ready; N (1..250) picks its bridge tyN and its pods' 10.200.N.0/24;
-#                                     images are docker-archives
+#                                     images are docker-archives; it is heard of every quarter of its lease (40 s)
+#   node.sh power-off --dir DIR --name NAME
+#                                     what a power cut leaves: its pods are off the network at once and say good-bye to
+#                                     nobody, then no process of it runs any more; `down` still cleans up
 #   node.sh services --dir DIR        kube-proxy and CoreDNS for the pods of all nodes: 10.96.0.1 and names work
 #   node.sh down --dir DIR (--name NAME | --all)
 #                                     pods, then processes, mounts, bridges, cgroups; safe to run twice
@@ -79,7 +82,7 @@ make_cgroups() {
     mkdir -p "$group"
     parent=$(dirname "$group")
     if [ -e "$parent/cgroup.controllers" ]; then
-      for controller in cpu cpuset memory pids; do
+      for controller in cpu cpuset io memory pids; do
         printf '+%s' "$controller" >"$parent/cgroup.subtree_control" 2>/dev/null || true
         printf '+%s' "$controller" >"$group/cgroup.subtree_control" 2>/dev/null || true
       done
@@ -199,6 +202,7 @@ evictionHard: {memory.available: 1Mi, nodefs.available: 1Mi, imagefs.available: 
 imageGCHighThresholdPercent: 100
 imageGCLowThresholdPercent: 99
 nodeStatusUpdateFrequency: 5s
+nodeLeaseDurationSeconds: $lease
 YAML
   start_part "$dir" "$name-kubelet" "$built/kubelet" --config "$node/kubelet.yaml" --kubeconfig "$node/kubeconfig" \
     --root-dir "$node/kubelet" --cert-dir "$node/kubelet/pki" --hostname-override "$name" --node-ip "$address"
@@ -256,8 +260,32 @@ CORE
   say "10.96.0.1 and names work for pods"
 }
 
+# The processes of a node, besides its pods': they outlive the kubelet and containerd, whose shims hold them.
+kill_shims() {  # NODE-DIR
+  local pid
+  for pid in $(pgrep -f -- "containerd-shim.* -address $1/containerd.sock" || true); do
+    kill -KILL "$pid" 2>/dev/null || true
+  done
+}
+power_off() {
+  local node="$dir/nodes/$name" group part pid
+  [ -n "$name" ] && [ -d "$node" ] || die "node.sh power-off needs --name NAME of a node that is up"
+  ip link set "ty$(cat "$node/index")" down
+  for part in "$name-kubelet" "$name-containerd"; do
+    pid=$(part_pid "$dir" "$part")
+    [ -z "$pid" ] || kill -KILL "$pid"
+  done
+  kill_shims "$node"
+  while read -r group; do
+    while read -r pid; do
+      [ "$pid" = 0 ] || kill -KILL "$pid" 2>/dev/null || true
+    done < <(find "$group" -name cgroup.procs -exec cat {} + 2>/dev/null | sort -u)
+  done < <(cgroup_dirs "$(cat "$node/cgroup")")
+  say "the power of $name is off"
+}
+
 node_down() {
-  local name=$1 node="$dir/nodes/$1" index mount socket pid
+  local name=$1 node="$dir/nodes/$1" index mount
   [ -d "$node" ] || return 0
   index=$(cat "$node/index" 2>/dev/null || true)
   # Pods outlive their kubelet and containerd, so they go first, by the kubelet's own hand if it still has one.
@@ -268,10 +296,7 @@ node_down() {
   fi
   stop_part "$dir" "$name-kubelet" 3
   "${kubectl[@]}" delete node "$name" --wait=false >/dev/null 2>&1 || true
-  socket="$node/containerd.sock"
-  for pid in $(pgrep -f -- "containerd-shim.* -address $socket" || true); do
-    kill -KILL "$pid" 2>/dev/null || true
-  done
+  kill_shims "$node"
   remove_cgroups "$(cat "$node/cgroup" 2>/dev/null || cgroup_name "$name")"
   stop_part "$dir" "$name-containerd" 3
   while read -r mount; do
@@ -305,11 +330,11 @@ down() {
   rm -rf "$dir/nodes"
 }
 
-usage="node.sh check|network|up|services|down; see the head of this script"
+usage="node.sh check|network|up|power-off|services|down; see the head of this script"
 [ $# -gt 0 ] || die "$usage"
 action=$1
 shift
-dir="" name="" index="" gpus=2 product=trainyard-simulated all=0 labels=() images=()
+dir="" name="" index="" gpus=2 product=trainyard-simulated lease=40 all=0 labels=() images=()
 while [ $# -gt 0 ]; do
   case $1 in
     --dir) dir=$2; shift 2 ;;
@@ -319,6 +344,7 @@ while [ $# -gt 0 ]; do
     --product) product=$2; shift 2 ;;
     --label) labels+=("$2"); shift 2 ;;
     --image) images+=("$2"); shift 2 ;;
+    --lease) lease=$2; shift 2 ;;
     --all) all=1; shift ;;
     *) die "$usage; it does not know $1" ;;
   esac
@@ -332,6 +358,7 @@ case $action in
   check) check ;;
   network) network ;;
   up) node_up ;;
+  power-off) power_off ;;
   services) services ;;
   down) down ;;
   *) die "$usage" ;;

@@ -2,7 +2,7 @@
 # A real Kubernetes control plane for tests: etcd, kube-apiserver, kube-controller-manager and kube-scheduler as processes
 # with ports, certificates and directories of their own, and the CRD applied. No root and no container is needed.
 #
-#   tests/cluster/up.sh --dir DIR [--address IP] [--audit] [--audit-objects] [--while PID] [--no-crd]
+#   tests/cluster/up.sh --dir DIR [--address IP] [--audit] [--audit-objects] [--while PID] [--no-crd] [--node-grace SECONDS]
 #
 #   --dir DIR      everything of this run; a run that is already there is taken down first
 #   --address IP   also serve on this address, which must be one of this machine's (pods reach the API server through it)
@@ -10,6 +10,8 @@
 #   --audit-objects  the same, with pods, nodes and jobs as each write left them: their whole history is in the log
 #   --while PID    take everything down when that process is gone
 #   --no-crd       leave the CRD to the test (a chart brings it)
+#   --node-grace SECONDS  a node that has not been heard of for so long is unreachable (default: 50, as Kubernetes has it;
+#                  less asks for nodes that are heard more often: node.sh up --lease)
 #
 # Writes DIR/admin.kubeconfig (system:masters) and DIR/env (lines KEY=VALUE). Exits 0 when /readyz answers, 77 when this
 # machine cannot run it (1 when TRAINYARD_REQUIRE_CLUSTER=1).
@@ -23,7 +25,7 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 source "$here/certificates.sh"
 
-dir="" address="" audit="" while_pid="" crd=1
+dir="" address="" audit="" while_pid="" crd=1 node_grace=""
 while [ $# -gt 0 ]; do
   case $1 in
     --dir) dir=$2; shift 2 ;;
@@ -34,7 +36,8 @@ while [ $# -gt 0 ]; do
       shift ;;
     --while) while_pid=$2; shift 2 ;;
     --no-crd) crd=0; shift ;;
-    *) die "up.sh does not know $1: --dir DIR [--address IP] [--audit] [--audit-objects] [--while PID] [--no-crd]" ;;
+    --node-grace) node_grace=$2; shift 2 ;;
+    *) die "up.sh does not know $1; see the head of this script" ;;
   esac
 done
 dir=$(run_dir "$dir")
@@ -196,11 +199,13 @@ write_kubeconfig "$dir/admin.kubeconfig" "$server" "$pki/ca.crt" "$pki/admin.crt
 for part in controller-manager scheduler; do
   write_kubeconfig "$dir/$part.kubeconfig" "$server" "$pki/ca.crt" "$pki/$part.crt" "$pki/$part.key"
 done
+node_flags=()
+[ -z "$node_grace" ] || node_flags=(--node-monitor-grace-period "${node_grace}s" --node-monitor-period 1s)
 start_part "$dir" kube-controller-manager "$(bin kube-controller-manager)" --kubeconfig "$dir/controller-manager.kubeconfig" \
   --secure-port 0 --leader-elect=false --use-service-account-credentials=true --root-ca-file "$pki/ca.crt" \
   --service-account-private-key-file "$pki/service-account.key" --kube-api-qps 1000 --kube-api-burst 2000 \
   --concurrent-gc-syncs 20 --controllers '*,-nodeipam,-node-route-controller,-cloud-node-lifecycle-controller' \
-  --profiling=false
+  --profiling=false "${node_flags[@]}"
 start_part "$dir" kube-scheduler "$(bin kube-scheduler)" --kubeconfig "$dir/scheduler.kubeconfig" --secure-port 0 \
   --leader-elect=false --kube-api-qps 1000 --kube-api-burst 2000 --profiling=false
 
