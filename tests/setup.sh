@@ -26,7 +26,7 @@ test_packages=(
   libgtest-dev libgmock-dev libbenchmark-dev
   bible-kjv                                                                                # real text to train on
   curl openssl unzip iproute2 procps util-linux                                            # a control plane
-  containerd runc containernetworking-plugins iptables conntrack socat                     # nodes
+  containerd runc containernetworking-plugins iptables conntrack socat e2fsprogs           # nodes, and disks of their own
   buildah debootstrap                                                                      # images
 )
 what=${TRAINYARD_SETUP:-all}

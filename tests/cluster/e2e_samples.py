@@ -1,6 +1,8 @@
 """Was every sample trained on exactly once, over all attempts of a job, and were they the ones of an undisturbed run?
 
-    e2e_samples.py DISTURBED_DIR UNDISTURBED_DIR GLOBAL_BATCH STEPS
+    e2e_samples.py DISTURBED_DIR UNDISTURBED_DIR GLOBAL_BATCH STEPS [none|some]
+
+With `none` no step may have been done twice, with `some` at least one must have been: work was lost, and done again.
 
 The directories hold samples-ATTEMPT-RANK.jsonl, one line per sequence that a rank really read: step, cursor in the global
 order, digest of the tokens. An attempt that starts below the last step of its predecessor does steps again: what counts is
@@ -30,6 +32,7 @@ def read(directory):
 def main():
     disturbed, undisturbed = read(sys.argv[1]), read(sys.argv[2])
     batch, last = int(sys.argv[3]), int(sys.argv[4])
+    wanted = sys.argv[5] if len(sys.argv) > 5 else None
     (reference,) = undisturbed.values()
     history, redone = {}, 0
     for attempt, steps in disturbed.items():
@@ -50,6 +53,8 @@ def main():
         if history[step] != reference.get(step):
             problems.append(f"step {step} read other samples than the undisturbed run")
         cursor += batch
+    if wanted is not None and (redone > 0) != (wanted == "some"):
+        problems.append(f"{redone} steps were done again, and {wanted} should have been")
     for problem in problems[:10]:
         print(f"e2e_samples: {problem}", file=sys.stderr)
     print(f"{cursor} samples of {len(history)} steps, each exactly once, the same as undisturbed; {redone} steps done again"
