@@ -42,7 +42,7 @@ ARROWS = {
     "trainer/data": ["operator/base", "trainer/config"],
     "trainer/optim": ["operator/base"],
     "trainer/engine": ["trainer/device", "trainer/dist", "trainer/optim"],
-    "trainer/model": ["trainer/engine"],
+    "trainer/model": ["trainer/engine", "trainer/checkpoint"],
     "trainer/observe": ["operator/base", "trainer/contract"],
     "trainer/loop": ["trainer/config", "trainer/data", "trainer/model", "trainer/engine", "trainer/checkpoint",
                      "trainer/observe", "trainer/device", "trainer/dist", "trainer/optim"],

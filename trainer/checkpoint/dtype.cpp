@@ -27,8 +27,23 @@ uint16_t ToBf16(float value) {
   return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
+// To 11 bits, to nearest with ties to even; below 2^-14 in steps of 2^-24.
+uint16_t ToF16(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  const auto sign = static_cast<uint16_t>((bits >> 16) & 0x8000u);
+  const uint32_t size = bits & 0x7fffffffu;
+  if (std::isnan(value)) return static_cast<uint16_t>(sign | 0x7e00u | ((size >> 13) & 0x3ffu));
+  if (size >= 0x477ff000u) return sign | 0x7c00u;  // 65520 and beyond
+  if (size < 0x38800000u) {
+    const float steps = std::nearbyint(std::ldexp(std::bit_cast<float>(size), 24));
+    return static_cast<uint16_t>(sign | static_cast<uint16_t>(steps));
+  }
+  const uint32_t rounded = size + 0xfffu + ((size >> 13) & 1u);
+  return static_cast<uint16_t>(sign | ((rounded - 0x38000000u) >> 13));
+}
+
 // A double in two steps would be rounded twice. Rounded to odd, a float with its 24 bits keeps all that the second
-// rounding, to 8 bits, has to know (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums: proved
+// rounding, to 8 or 11 bits, has to know (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums: proved
 // algorithms using rounding to odd", 2008).
 float RoundToOdd(double value) {
   const float nearest = static_cast<float>(value);
@@ -104,6 +119,10 @@ Status ConvertFloats(std::string_view from_dtype, const void* from, int64_t n, s
     convert([to](int64_t i, auto value) { Store(to, i, ToBf16(RoundToOdd(static_cast<double>(value)))); });
   } else if (to_dtype == "BF16") {
     convert([to](int64_t i, auto value) { Store(to, i, ToBf16(static_cast<float>(value))); });
+  } else if (to_dtype == "F16" && from_dtype == "F64") {
+    convert([to](int64_t i, auto value) { Store(to, i, ToF16(RoundToOdd(static_cast<double>(value)))); });
+  } else if (to_dtype == "F16") {
+    convert([to](int64_t i, auto value) { Store(to, i, ToF16(static_cast<float>(value))); });
   } else {
     return fail();
   }

@@ -19,7 +19,7 @@ void ToDouble(std::string_view dtype, const void* from, int64_t n, double* to);
 
 // `n` elements from one float format into another, rounded to nearest, ties to even (IEEE 754-2019, section 4.3.1);
 // too large becomes infinity, a NaN stays one. `from` and `to` do not overlap. Error: kInvalidArgument when one of them
-// is no float format, or the target is F16.
+// is no float format.
 Status ConvertFloats(std::string_view from_dtype, const void* from, int64_t n, std::string_view to_dtype, void* to);
 
 }  // namespace trainyard::checkpoint

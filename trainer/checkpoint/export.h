@@ -18,15 +18,19 @@ struct ExportInfo {
 };
 
 struct HuggingFaceOptions {
-  std::string dtype = "F32";            // or "BF16": rounded to nearest, ties to even
-  int64_t shard_bytes = 5'000'000'000;  // most tensor bytes in one file; one tensor is never split
+  std::string dtype;        // "F32", "BF16" or "F16", rounded to nearest, ties to even; empty: as carried along, or F32
+  int64_t shard_bytes = 0;  // most tensor bytes in one file, one tensor is never split; 0: as carried along, or 5 GB
+  std::string carried_root;  // directory of checkpoints whose source files go along (source_files.h); empty: none do
 };
-// Writes what transformers' from_pretrained reads as LlamaForCausalLM or GPT2LMHeadModel: config.json and
-// model.safetensors, or model-00001-of-0000N.safetensors with model.safetensors.index.json. The optimizer is left out,
-// a tied head is there once. There is no tokenizer and no generation_config.json: a checkpoint knows neither.
+// Writes what transformers' from_pretrained reads as the model's architecture: config.json and model.safetensors, or
+// model-00001-of-0000N.safetensors with model.safetensors.index.json; and what the checkpoints carry of the model they
+// came from. A model that nothing was trained of comes out as it came in, byte for byte, where it was F32, BF16 or F16
+// and had nothing but parameters. The optimizer is left out, a tied head is there once unless it came twice. Of a model
+// that was not imported there is no tokenizer and no generation_config.json: a checkpoint knows neither.
 // `directory` is made, or is empty. config.json comes last: a directory that has it is whole. Errors:
-// kFailedPrecondition for a model that transformers has no name for; kAlreadyExists when `directory` is not empty;
-// kDataLoss; of the file system. After an error what was written is removed.
+// kFailedPrecondition for a model that transformers has no name for, or files carried along of another model;
+// kAlreadyExists when `directory` is not empty; kDataLoss; of the file system. After an error what was written is
+// removed.
 Result<ExportInfo> ExportHuggingFace(Reader& reader, const std::string& directory, const HuggingFaceOptions& options,
                                      FileSystem& fs = PosixFileSystem());
 

@@ -1,66 +1,63 @@
 // ExportHuggingFace of export.h.
 #include <algorithm>
-#include <cstdio>
 
 #include <nlohmann/json.hpp>
 
 #include "trainer/checkpoint/dtype.h"
 #include "trainer/checkpoint/export.h"
 #include "trainer/checkpoint/export_directory.h"
+#include "trainer/checkpoint/export_layout.h"
 #include "trainer/checkpoint/huggingface.h"
 #include "trainer/checkpoint/pieces.h"
-#include "trainer/checkpoint/safetensors_file.h"
 
 namespace trainyard::checkpoint {
 namespace {
 
 constexpr int64_t kPieceBytes = 32 << 20;
+constexpr int64_t kMostCarriedBytes = 256 << 20;
 
-using File = std::vector<SafetensorsTensor>;
-
-// In order, as many as fit into a file; one that is too large alone gets a file of its own.
-std::vector<File> Split(const std::vector<TensorInfo>& tensors, const HuggingFaceOptions& options) {
-  std::vector<File> files;
-  int64_t bytes = 0;
-  for (const TensorInfo& tensor : tensors) {
-    const int64_t size = *ElementCount(tensor.global_shape) * *DtypeBytes(options.dtype);
-    if (files.empty() || bytes + size > options.shard_bytes) {
-      files.emplace_back();
-      bytes = 0;
-    }
-    bytes += size;
-    files.back().push_back({tensor.name, options.dtype, tensor.global_shape, {}});
+// config.json as it was carried along, with another dtype where one is asked for; ours where none was. Error:
+// kFailedPrecondition when it is of another model than the checkpoint.
+Result<std::string> ConfigText(const ModelDescription& model, const CarriedFiles& carried, const std::string& dtype) {
+  if (carried.config.empty()) return ConfigJson(model, dtype.empty() ? "F32" : dtype).dump(2) + "\n";
+  nlohmann::ordered_json config = nlohmann::ordered_json::parse(carried.config, nullptr, /*allow_exceptions=*/false);
+  const Result<ModelDescription> theirs = ParseConfigJson(nlohmann::json(config));
+  const std::string path = carried.directory + "/config.json";
+  if (!theirs) return Fail(theirs.error().Wrap(path));
+  const std::string difference = IdentityDifference(ModelIdentity(*theirs), ModelIdentity(model));
+  if (!difference.empty()) {
+    return Fail(ErrorCode::kFailedPrecondition,
+                path + " is of another model than the checkpoint: " + difference + "; remove it to export without");
   }
-  return files;
-}
-
-std::string FileName(size_t index, size_t count) {
-  if (count == 1) return "model.safetensors";
-  char text[64];
-  std::snprintf(text, sizeof(text), "model-%05zu-of-%05zu.safetensors", index + 1, count);
-  return text;
+  if (dtype.empty()) return carried.config;
+  config[config.contains("dtype") ? "dtype" : "torch_dtype"] = TorchDtype(dtype);
+  return config.dump(2) + "\n";
 }
 
 class Exporter {
  public:
-  Exporter(Reader& reader, ExportDirectory& directory, const HuggingFaceOptions& options, FileSystem& fs)
-      : reader_(reader), directory_(directory), options_(options), fs_(fs) {}
+  Exporter(Reader& reader, ExportDirectory& directory, const CarriedFiles& carried, FileSystem& fs)
+      : reader_(reader), directory_(directory), carried_(carried), fs_(fs) {}
 
-  Result<ExportInfo> Run(const ModelDescription& model) {
-    const std::vector<File> files = Split(TensorsOf(model), options_);
+  Result<ExportInfo> Run(const ExportLayout& layout, const std::string& config) {
     nlohmann::ordered_json weight_map = nlohmann::ordered_json::object();
-    for (size_t i = 0; i < files.size(); ++i) {
-      const std::string name = FileName(i, files.size());
-      if (Status s = WriteFile(directory_.NewFile(name), files[i]); !s) return Fail(s.error());
-      for (const SafetensorsTensor& tensor : files[i]) weight_map[tensor.name] = name;
+    for (const LaidFile& file : layout.files) {
+      if (Status s = WriteFile(file); !s) return Fail(s.error());
+      for (const LaidTensor& tensor : file.tensors) weight_map[tensor.tensor.name] = file.name;
     }
-    if (files.size() > 1) {
-      const nlohmann::ordered_json index = {{"metadata", {{"total_size", tensor_bytes_}}}, {"weight_map", weight_map}};
-      if (Status s = directory_.WriteText("model.safetensors.index.json", index.dump(2) + "\n"); !s) {
-        return Fail(s.error());
-      }
+    std::string index = layout.index;
+    if (index.empty() && layout.files.size() > 1) {
+      const nlohmann::ordered_json made = {{"metadata", {{"total_size", tensor_bytes_}}}, {"weight_map", weight_map}};
+      index = made.dump(2) + "\n";
     }
-    const std::string config = ConfigJson(model, options_.dtype).dump(2) + "\n";
+    if (!index.empty()) {
+      if (Status s = directory_.WriteText("model.safetensors.index.json", index); !s) return Fail(s.error());
+    }
+    for (const std::string& name : carried_.names) {
+      const Result<std::string> text = ReadWholeFile(fs_, carried_.directory + "/" + name, kMostCarriedBytes);
+      if (!text) return Fail(text.error());
+      if (Status s = directory_.WriteText(name, *text); !s) return Fail(s.error());
+    }
     if (Status s = directory_.WriteText("config.json", config); !s) return Fail(s.error());
     if (Status s = directory_.Finish(); !s) return Fail(s.error());
     info_.files = directory_.files();
@@ -68,19 +65,24 @@ class Exporter {
   }
 
  private:
-  Status WriteFile(const std::string& path, const File& tensors) {
-    Result<SafetensorsWriter> writer = SafetensorsWriter::Create(path, tensors, /*sharded=*/false, fs_);
+  Status WriteFile(const LaidFile& file) {
+    std::vector<SafetensorsTensor> tensors;
+    for (const LaidTensor& tensor : file.tensors) tensors.push_back(tensor.tensor);
+    const std::string path = directory_.NewFile(file.name);
+    Result<SafetensorsWriter> writer = file.header.empty()
+                                           ? SafetensorsWriter::Create(path, tensors, /*sharded=*/false, fs_)
+                                           : SafetensorsWriter::CreateWith(path, file.header, tensors, fs_);
     if (!writer) return Fail(writer.error());
-    for (const SafetensorsTensor& tensor : tensors) {
-      if (Status s = WriteTensor(*reader_.Find(tensor.name), *writer); !s) return s;
+    for (const LaidTensor& tensor : file.tensors) {
+      if (Status s = WriteTensor(*reader_.Find(tensor.ours), tensor.tensor.dtype, *writer); !s) return s;
       ++info_.tensors;
     }
     info_.bytes += writer->bytes();
     return writer->Finish();
   }
 
-  Status WriteTensor(const TensorInfo& tensor, SafetensorsWriter& writer) {
-    const int64_t from = *DtypeBytes(tensor.dtype), to = *DtypeBytes(options_.dtype);
+  Status WriteTensor(const TensorInfo& tensor, const std::string& dtype, SafetensorsWriter& writer) {
+    const int64_t from = *DtypeBytes(tensor.dtype), to = *DtypeBytes(dtype);
     return ForEachPiece(tensor.global_shape, kPieceBytes / std::max(from, to), [&](const Box& box) -> Status {
       const int64_t n = box.elements();
       stored_.resize(static_cast<size_t>(n * from));
@@ -88,7 +90,7 @@ class Exporter {
       const Status read =
           reader_.Read({{tensor.name, tensor.dtype, tensor.global_shape, box.offset, box.shape, stored_.data()}});
       if (!read) return read;
-      if (Status s = ConvertFloats(tensor.dtype, stored_.data(), n, options_.dtype, converted_.data()); !s) {
+      if (Status s = ConvertFloats(tensor.dtype, stored_.data(), n, dtype, converted_.data()); !s) {
         return Fail(s.error().Wrap("tensor " + tensor.name));
       }
       tensor_bytes_ += n * to;
@@ -98,7 +100,7 @@ class Exporter {
 
   Reader& reader_;
   ExportDirectory& directory_;
-  const HuggingFaceOptions& options_;
+  const CarriedFiles& carried_;
   FileSystem& fs_;
   ExportInfo info_;
   int64_t tensor_bytes_ = 0;
@@ -109,14 +111,19 @@ class Exporter {
 
 Result<ExportInfo> ExportHuggingFace(Reader& reader, const std::string& directory, const HuggingFaceOptions& options,
                                      FileSystem& fs) {
-  if ((options.dtype != "F32" && options.dtype != "BF16") || options.shard_bytes < 1) {
-    return Fail(ErrorCode::kInvalidArgument, "export is F32 or BF16, in files of at least a byte");
+  const std::string& dtype = options.dtype;
+  if ((!dtype.empty() && dtype != "F32" && dtype != "BF16" && dtype != "F16") || options.shard_bytes < 0) {
+    return Fail(ErrorCode::kInvalidArgument, "export is F32, BF16 or F16, in files of at least a byte");
   }
   const Result<ModelDescription> model = DescribeModel(reader);
   if (!model) return Fail(model.error());
+  const Result<CarriedFiles> carried = ReadCarriedFiles(options.carried_root, fs);
+  if (!carried) return Fail(carried.error());
+  const Result<std::string> config = ConfigText(*model, *carried, dtype);
+  if (!config) return Fail(config.error());
   Result<ExportDirectory> opened = ExportDirectory::Open(directory, fs);
   if (!opened) return Fail(opened.error());
-  return Exporter(reader, *opened, options, fs).Run(*model);
+  return Exporter(reader, *opened, *carried, fs).Run(LayOut(*model, *carried, dtype, options.shard_bytes), *config);
 }
 
 }  // namespace trainyard::checkpoint

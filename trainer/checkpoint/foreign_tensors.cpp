@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "trainer/checkpoint/dtype.h"
 #include "trainer/checkpoint/format.h"
 
 namespace trainyard::checkpoint {
@@ -15,6 +16,7 @@ namespace {
 constexpr const char* kIndexFile = "model.safetensors.index.json";
 constexpr std::string_view kSuffix = ".safetensors";
 constexpr int64_t kMaxIndexBytes = 256 << 20;
+constexpr int64_t kPieceBytes = 4 << 20;
 
 tl::unexpected<Error> Bad(const std::string& what) { return Fail(ErrorCode::kInvalidArgument, what); }
 
@@ -158,6 +160,43 @@ Status ForeignTensors::Read(const Tensor& tensor, std::vector<char>& out) const 
     }
   }
   return {};
+}
+
+Result<int64_t> ForeignTensors::ReadBox(const Tensor& tensor, const Box& box, const std::string& dtype,
+                                        void* out) const {
+  const int64_t from = *DtypeBytes(tensor.dtype);
+  const std::optional<int64_t> to = DtypeBytes(dtype);
+  if (!to) return Bad("no dtype is called " + dtype);
+  std::vector<char> piece;
+  int64_t bytes = 0;
+  for (const Part& part : tensor.parts) {
+    const std::optional<Box> common = Intersect(part.box, box);
+    if (!common) continue;
+    const std::string& path = files_[part.file];
+    Result<int> fd = fs_->OpenRead(FollowLinks(path));
+    if (!fd) return Fail(fd.error());
+    const OpenFile file(*fs_, *fd, path);
+    const SharedRuns runs(part.box, box, *common);
+    const int64_t most = std::max<int64_t>(1, kPieceBytes / from);
+    for (int64_t run = 0; run < runs.count(); ++run) {
+      const SharedRuns::Start start = runs.At(run);
+      for (int64_t done = 0; done < runs.length(); done += most) {
+        const int64_t n = std::min(most, runs.length() - done);
+        piece.resize(static_cast<size_t>(n * from));
+        const Result<int64_t> got =
+            fs_->ReadAt(*fd, piece.data(), n * from, part.begin + (start.a + done) * from, path);
+        if (!got) return Fail(got.error());
+        if (*got != n * from) return Fail(ErrorCode::kDataLoss, path + ": the file has become shorter");
+        if (Status s =
+                ConvertFloats(tensor.dtype, piece.data(), n, dtype, static_cast<char*>(out) + (start.b + done) * *to);
+            !s) {
+          return Fail(s.error());
+        }
+        bytes += n * from;
+      }
+    }
+  }
+  return bytes;
 }
 
 }  // namespace trainyard::checkpoint

@@ -34,8 +34,12 @@ class ForeignTensors {
   static Result<ForeignTensors> Open(const std::string& directory, FileSystem& fs);
 
   const std::map<std::string, Tensor>& all() const { return tensors_; }
+  const std::vector<std::string>& files() const { return files_; }  // paths
   // Fills `out` with the whole tensor in C order, in its own dtype. Error: kDataLoss, naming the file.
   Status Read(const Tensor& tensor, std::vector<char>& out) const;
+  // Fills `out` with the elements of `box` in C order, as `dtype`; both are float formats. Reads their bytes alone, in
+  // pieces of 4 MiB. Returns how many. Errors: as above; kInvalidArgument for a dtype that cannot be converted.
+  Result<int64_t> ReadBox(const Tensor& tensor, const Box& box, const std::string& dtype, void* out) const;
 
  private:
   explicit ForeignTensors(FileSystem& fs) : fs_(&fs) {}

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "trainer/checkpoint/box.h"
+#include "trainer/checkpoint/model_identity.h"
 
 namespace trainyard::checkpoint {
 namespace {
@@ -27,14 +28,20 @@ class TensorList {
 };
 
 void AddLlama(const ModelDescription& m, TensorList& list) {
-  const int64_t kv = m.hidden / m.heads * m.kv_heads;
+  const int64_t q = m.heads * m.HeadDim(), kv = m.kv_heads * m.HeadDim();
+  const auto linear = [&](const std::string& name, int64_t out, int64_t in, bool bias) {
+    list.Add(name + ".weight", {out, in});
+    if (bias) list.Add(name + ".bias", {out});
+  };
   list.Add("model.embed_tokens.weight", {m.vocab, m.hidden});
   for (int64_t layer = 0; layer < m.layers; ++layer) {
     const std::string at = "model.layers." + std::to_string(layer) + ".";
-    list.Add(at + "self_attn.q_proj.weight", {m.hidden, m.hidden});
-    list.Add(at + "self_attn.k_proj.weight", {kv, m.hidden});
-    list.Add(at + "self_attn.v_proj.weight", {kv, m.hidden});
-    list.Add(at + "self_attn.o_proj.weight", {m.hidden, m.hidden});
+    linear(at + "self_attn.q_proj", q, m.hidden, m.qkv_bias);
+    linear(at + "self_attn.k_proj", kv, m.hidden, m.qkv_bias);
+    linear(at + "self_attn.v_proj", kv, m.hidden, m.qkv_bias);
+    linear(at + "self_attn.o_proj", m.hidden, q, m.output_bias);
+    if (m.qk_norm) list.Add(at + "self_attn.q_norm.weight", {m.HeadDim()});
+    if (m.qk_norm) list.Add(at + "self_attn.k_norm.weight", {m.HeadDim()});
     list.Add(at + "mlp.gate_proj.weight", {m.ffn, m.hidden});
     list.Add(at + "mlp.up_proj.weight", {m.ffn, m.hidden});
     list.Add(at + "mlp.down_proj.weight", {m.hidden, m.ffn});
@@ -86,31 +93,16 @@ Status CheckTensors(const Reader& reader, const std::vector<TensorInfo>& expecte
 
 std::vector<TensorInfo> TensorsOf(const ModelDescription& model) {
   TensorList list;
-  model.family == ModelFamily::kLlama ? AddLlama(model, list) : AddGpt2(model, list);
+  model.family == ModelFamily::kGpt2 ? AddGpt2(model, list) : AddLlama(model, list);
   if (!model.tied) list.Add("lm_head.weight", {model.vocab, model.hidden});
   return std::move(list.out);
-}
-
-nlohmann::ordered_json ModelIdentity(const ModelDescription& m) {
-  return {{"layers", m.layers},       {"hiddenSize", m.hidden},    {"attentionHeads", m.heads},
-          {"kvHeads", m.kv_heads},    {"ffnSize", m.ffn},          {"vocabSize", m.vocab},
-          {"tiedEmbeddings", m.tied}, {"ropeTheta", m.rope_theta}, {"normEpsilon", m.norm_epsilon}};
 }
 
 Result<ModelDescription> DescribeModel(const Reader& reader) {
   const nlohmann::json& state = reader.train_state();
   ModelDescription m;
   try {
-    const nlohmann::json& identity = state.at("model");
-    m.layers = identity.at("layers").get<int64_t>();
-    m.hidden = identity.at("hiddenSize").get<int64_t>();
-    m.heads = identity.at("attentionHeads").get<int64_t>();
-    m.kv_heads = identity.at("kvHeads").get<int64_t>();
-    m.ffn = identity.at("ffnSize").get<int64_t>();
-    m.vocab = identity.at("vocabSize").get<int64_t>();
-    m.tied = identity.at("tiedEmbeddings").get<bool>();
-    m.rope_theta = identity.at("ropeTheta").get<double>();
-    m.norm_epsilon = identity.at("normEpsilon").get<double>();
+    m = FromIdentity(state.at("model"));
     // Checkpoints of before it was written: as far as the model was trained.
     m.max_positions = state.value("maxPositions", state.value("sequenceLength", int64_t{0}));
   } catch (const nlohmann::json::exception& bad) {
@@ -118,7 +110,7 @@ Result<ModelDescription> DescribeModel(const Reader& reader) {
                 std::string("train_state.json does not describe the model as our trainer does: ") + bad.what());
   }
   const TensorInfo* positions = reader.Find("transformer.wpe.weight");
-  m.family = positions != nullptr ? ModelFamily::kGpt2 : ModelFamily::kLlama;
+  if (positions != nullptr) m.family = ModelFamily::kGpt2;
   if (positions != nullptr && !positions->global_shape.empty()) m.max_positions = positions->global_shape[0];
   const bool sized = m.hidden > 0 && m.heads > 0 && m.kv_heads > 0 && m.ffn > 0 && m.vocab > 0 && m.layers > 0;
   if (!sized || m.layers > static_cast<int64_t>(reader.tensors().size())) {

@@ -30,7 +30,8 @@ struct ImportInfo {
 
 // Makes a checkpoint of step 0 with the weights alone, in F32: no optimizer state, no place in the data. A job starts
 // from it with checkpoint.resumeFrom and weightsOnly; its train state says "weightsOnly". Names are taken as they are,
-// or with one prefix before all of them that goes; GPT-2's of before "transformer." are known. Errors:
+// or with one prefix before all of them that goes; GPT-2's of before "transformer." are known. What the source has
+// besides weights is carried along (source_files.h). Errors:
 // kInvalidArgument for a config.json that our trainer does not compute alike, an index that leads out of the directory,
 // a tensor that is missing, of another shape, or covered twice; kNotFound; kDataLoss for a file that is not whole;
 // kAlreadyExists when `root` is not empty; of the file system.

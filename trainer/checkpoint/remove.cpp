@@ -5,6 +5,7 @@
 
 #include "trainer/checkpoint/fence.h"
 #include "trainer/checkpoint/format.h"
+#include "trainer/checkpoint/source_files.h"
 #include "trainer/checkpoint/use_lock.h"
 
 namespace trainyard::checkpoint {
@@ -14,7 +15,9 @@ namespace {
 // more.
 constexpr int64_t kLastAttempt = int64_t{1} << 40;
 
-bool IsOurs(std::string_view name) { return ParseStepDirectory(name).has_value() || name.starts_with("abandoned-"); }
+bool IsOurs(std::string_view name) {
+  return ParseStepDirectory(name).has_value() || name.starts_with("abandoned-") || name == kSourceDirectory;
+}
 
 // Out of sight by one rename: a half-removed checkpoint is never taken for one.
 Status Remove(const std::string& root, const std::string& name, FileSystem& fs) {

@@ -232,10 +232,26 @@ Result<SafetensorsWriter> SafetensorsWriter::Create(const std::string& path,
   int64_t data_bytes = 0;
   const Result<std::string> header = HeaderText(tensors, sharded, data_bytes);
   if (!header) return Fail(header.error());
+  return Begin(path, *header, data_bytes, fs);
+}
+
+Result<SafetensorsWriter> SafetensorsWriter::CreateWith(const std::string& path, const std::string& header,
+                                                        const std::vector<SafetensorsTensor>& tensors, FileSystem& fs) {
+  int64_t data_bytes = 0;
+  for (const SafetensorsTensor& t : tensors) data_bytes += *ElementCount(t.shape) * *DtypeBytes(t.dtype);
+  const Result<SafetensorsHeader> parsed =
+      ParseSafetensorsHeader(header, static_cast<int64_t>(header.size()) + data_bytes);
+  if (!parsed)
+    return Fail(ErrorCode::kInternal, path + ": its header is not that of its tensors: " + parsed.error().message);
+  return Begin(path, header, data_bytes, fs);
+}
+
+Result<SafetensorsWriter> SafetensorsWriter::Begin(const std::string& path, const std::string& header,
+                                                   int64_t data_bytes, FileSystem& fs) {
   Result<int> fd = fs.OpenCreate(path);
   if (!fd) return Fail(fd.error());
-  SafetensorsWriter writer(fs, OpenFile(fs, *fd, path), static_cast<int64_t>(header->size()) + data_bytes);
-  if (Status s = writer.Append(header->data(), static_cast<int64_t>(header->size())); !s) return Fail(s.error());
+  SafetensorsWriter writer(fs, OpenFile(fs, *fd, path), static_cast<int64_t>(header.size()) + data_bytes);
+  if (Status s = writer.Append(header.data(), static_cast<int64_t>(header.size())); !s) return Fail(s.error());
   return writer;
 }
 

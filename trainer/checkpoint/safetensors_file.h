@@ -54,6 +54,10 @@ class SafetensorsWriter {
   // PyTorch's sharded safetensors do. Errors: kInvalidArgument (a name twice, a bad shape); of the file system.
   static Result<SafetensorsWriter> Create(const std::string& path, const std::vector<SafetensorsTensor>& tensors,
                                           bool sharded, FileSystem& fs);
+  // The same with a header that is given: its length and the JSON, of these tensors in this order. Error: kInternal
+  // when they are not those of the header.
+  static Result<SafetensorsWriter> CreateWith(const std::string& path, const std::string& header,
+                                              const std::vector<SafetensorsTensor>& tensors, FileSystem& fs);
   // The next bytes of the tensors, in their order.
   Status Append(const void* data, int64_t bytes);
   // Syncs and closes. Error: kInternal when bytes are missing; of the file system.
@@ -62,6 +66,8 @@ class SafetensorsWriter {
   int64_t bytes() const { return end_; }  // of the whole file
 
  private:
+  static Result<SafetensorsWriter> Begin(const std::string& path, const std::string& header, int64_t data_bytes,
+                                         FileSystem& fs);
   SafetensorsWriter(FileSystem& fs, OpenFile file, int64_t end) : fs_(&fs), file_(std::move(file)), end_(end) {}
 
   FileSystem* fs_;

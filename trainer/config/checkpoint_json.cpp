@@ -64,6 +64,12 @@ std::optional<Checkpoint> ReadCheckpoint(JsonReader r) {
       r.Enum<Resume>("resume", {{"Latest", Resume::kLatest}, {"Never", Resume::kNever}, {"Step", Resume::kStep}});
   c.resume_step = r.Int("resumeStep", 0, kManySteps, 0);
   c.resume_from = ReadResumeFrom(r.Object("resumeFrom", true));
+  JsonReader place = r.Object("exportOnSuccess", true);
+  if (place.present()) {
+    c.export_on_success = ReadVolumePath(place);
+    if (c.export_on_success->path.empty()) place.Add("path", "is empty; name a directory in the volume");
+    place.Finish();
+  }
   r.Finish();
   return c;
 }

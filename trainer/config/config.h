@@ -27,7 +27,7 @@ struct Identity {
   std::string uid;
 };
 
-enum class Family { kLlama, kGpt2 };
+enum class Family { kLlama, kMistral, kQwen2, kQwen3, kGpt2 };
 
 struct Model {  // sizes as in a Hugging Face config.json
   Family family = Family::kLlama;
@@ -35,12 +35,18 @@ struct Model {  // sizes as in a Hugging Face config.json
   int64_t hidden_size = 0;
   int64_t attention_heads = 0;
   int64_t kv_heads = 0;
+  int64_t head_size = 0;  // 0: hiddenSize / attentionHeads
   int64_t ffn_size = 0;
   int64_t vocab_size = 0;
   bool tied_embeddings = false;
   int64_t max_positions = 0;
-  double rope_theta = 10000.0;  // of Llama
+  double rope_theta = 10000.0;  // not of GPT2
   double norm_epsilon = 1e-5;
+  // A Hugging Face directory to start from. Its config.json says what the model is; sizes that are given beside it must
+  // be the same, and all may be left out (layers is 0 then).
+  std::optional<VolumePath> pretrained;
+
+  bool HasSizes() const { return layers > 0; }
 };
 
 enum class DataFormat { kText, kTokens };
@@ -165,6 +171,7 @@ struct Checkpoint {
   Resume resume = Resume::kLatest;
   int64_t resume_step = 0;  // with kStep
   std::optional<ResumeFrom> resume_from;
+  std::optional<VolumePath> export_on_success;  // where a Hugging Face directory is made of the last checkpoint
 };
 
 struct Observe {

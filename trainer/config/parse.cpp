@@ -7,15 +7,13 @@
 #include "trainer/config/checkpoint_json.h"
 #include "trainer/config/config.h"
 #include "trainer/config/json_reader.h"
+#include "trainer/config/model_json.h"
 #include "trainer/contract/contract.h"
 
 namespace trainyard::config {
 namespace {
 
 using nlohmann::json;
-
-// Larger than any model, and small enough that products of two of them do not overflow.
-constexpr int64_t kLargeSize = int64_t{1} << 30;
 
 std::string JoinProblems(const Problems& problems) {
   std::string text;
@@ -56,24 +54,6 @@ Data ReadData(JsonReader r, Problems& problems) {
   if (separator >= 0) d.document_separator = separator;
   r.Finish();
   return d;
-}
-
-Model ReadModel(JsonReader r) {
-  Model m;
-  m.family = r.Enum<Family>("family", {{"Llama", Family::kLlama}, {"GPT2", Family::kGpt2}});
-  const bool llama = m.family == Family::kLlama;
-  m.layers = r.Int("layers", 1, 100000);
-  m.hidden_size = r.Int("hiddenSize", 1, kLargeSize);
-  m.attention_heads = r.Int("attentionHeads", 1, kLargeSize);
-  m.kv_heads = llama ? r.Int("kvHeads", 1, kLargeSize) : r.Int("kvHeads", 1, kLargeSize, m.attention_heads);
-  m.ffn_size = r.Int("ffnSize", 1, kLargeSize);
-  m.vocab_size = r.Int("vocabSize", 2, kLargeSize);
-  m.tied_embeddings = r.Bool("tiedEmbeddings");
-  m.max_positions = r.Int("maxPositions", 1, kLargeSize);
-  if (llama) m.rope_theta = r.Number("ropeTheta", 0, 1e12, true, 10000.0);
-  m.norm_epsilon = r.Number("normEpsilon", 0, 1, true, 1e-5);
-  r.Finish();
-  return m;
 }
 
 void ReadAdamW(JsonReader& r, Optimizer& o) {
@@ -220,22 +200,11 @@ void CheckCombinations(const Job& job, Problems& problems) {
     }
   };
   const auto n = [](int64_t value) { return std::to_string(value); };
-  const Model& m = job.model;
+  if (job.model.HasSizes()) {
+    CheckModel(job.model, problems);
+    CheckModelFits(job, problems);
+  }
   const Training& t = job.training;
-  require(
-      m.hidden_size % m.attention_heads == 0,
-      "model.hiddenSize: " + n(m.hidden_size) + " is not a multiple of model.attentionHeads " + n(m.attention_heads));
-  require(m.family != Family::kLlama || m.hidden_size % m.attention_heads != 0 ||
-              m.hidden_size / m.attention_heads % 2 == 0,
-          "model.hiddenSize: a head of " + n(m.hidden_size / m.attention_heads) +
-              " is odd, and rotary positions need pairs; change hiddenSize or attentionHeads");
-  require(m.attention_heads % m.kv_heads == 0,
-          "model.attentionHeads: " + n(m.attention_heads) + " is not a multiple of model.kvHeads " + n(m.kv_heads));
-  require(m.family != Family::kGpt2 || m.kv_heads == m.attention_heads,
-          "model.kvHeads: " + n(m.kv_heads) + " is not model.attentionHeads " + n(m.attention_heads) +
-              ", and GPT2 has no grouped queries; leave it out");
-  require(t.sequence_length <= m.max_positions, "training.sequenceLength: " + n(t.sequence_length) +
-                                                    " is more than model.maxPositions " + n(m.max_positions));
   require(t.micro_batch_size <= t.global_batch_size, "training.microBatchSize: " + n(t.micro_batch_size) +
                                                          " is more than training.globalBatchSize " +
                                                          n(t.global_batch_size));
@@ -250,12 +219,7 @@ void CheckCombinations(const Job& job, Problems& problems) {
   require(t.schedule.warmup_steps > t.steps || t.schedule.decay_steps <= t.steps - t.schedule.warmup_steps,
           "training.schedule.decaySteps: " + n(t.schedule.decay_steps) + " after warmupSteps " +
               n(t.schedule.warmup_steps) + " is more than training.steps " + n(t.steps));
-  require(job.data.format != DataFormat::kText || m.vocab_size >= 256,
-          "model.vocabSize: " + n(m.vocab_size) + " is too small for data.format Text; use 256");
   require(!job.data.train.empty(), "data.train: is empty; name at least one file");
-  require(job.data.document_separator.value_or(0) < m.vocab_size,
-          "data.documentSeparator: " + n(job.data.document_separator.value_or(0)) +
-              " is not a token of the vocabulary of " + n(m.vocab_size));
   const bool evaluates = t.evaluation_every_steps > 0;
   require(!evaluates || t.evaluation_batches > 0,
           "training.evaluation.batches: 0 with everySteps " + n(t.evaluation_every_steps) + "; give a positive number");

@@ -46,11 +46,11 @@ Outcome<void> Validate(Session& s) {
 
 // Parameters that are multiplied with: an embedding table that is not the head too is only looked up.
 double TokenFlops(const Session& s) {
-  const config::Model& m = s.job.model;
-  const int64_t looked_up = m.tied_embeddings ? 0 : m.vocab_size * m.hidden_size;
+  const checkpoint::ModelDescription& m = s.description;
+  const int64_t looked_up = m.tied ? 0 : m.vocab * m.hidden;
   return observe::FlopsPerToken(static_cast<double>(s.engine->parameter_count() - looked_up),
                                 static_cast<double>(m.layers), static_cast<double>(s.job.training.sequence_length),
-                                static_cast<double>(m.hidden_size));
+                                static_cast<double>(m.heads * m.HeadDim()));
 }
 
 observe::StepRecord Record(const Session& s, const StepResult& result, double seconds) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "trainer/checkpoint/model_description.h"
 #include "trainer/config/config.h"
 #include "trainer/data/background_reader.h"
 #include "trainer/data/batch.h"
@@ -41,6 +42,7 @@ struct Progress {
 
 struct Session {
   config::Job job;
+  checkpoint::ModelDescription description;  // of job.model
   config::RankEnv env;
   int threads = 1;
   std::unique_ptr<Report> report;

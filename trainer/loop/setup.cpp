@@ -13,6 +13,7 @@
 #include "trainer/contract/flight_record.h"
 #include "trainer/dist/gloo_comm.h"
 #include "trainer/dist/nccl_plugin.h"
+#include "trainer/loop/description.h"
 #include "trainer/loop/determinism.h"
 #include "trainer/loop/optimizer.h"
 #include "trainer/observe/log.h"
@@ -46,7 +47,7 @@ Outcome<std::unique_ptr<data::TokenSource>> OpenSource(const Session& s, const s
   const auto format = s.job.data.format == config::DataFormat::kText ? data::Format::kText : data::Format::kTokens;
   std::vector<std::string> paths;
   for (const auto& file : files) paths.push_back(file.Resolve(s.env.volume_root));
-  auto opened = data::TokenSource::Open(format, paths, s.job.model.vocab_size);
+  auto opened = data::TokenSource::Open(format, paths, s.description.vocab);
   if (!opened) return Fails(contract::kExitData, what + " data: " + opened.error().message);
   return std::move(*opened);
 }
@@ -109,15 +110,6 @@ void WarnOfIdleRanks(const Session& s) {
                          "; lower training.microBatchSize or use fewer ranks"));
 }
 
-model::Config ModelConfig(const config::Model& m) {
-  if (m.family == config::Family::kGpt2) {
-    return model::Gpt2Config{m.layers,     m.hidden_size,   m.attention_heads, m.ffn_size,
-                             m.vocab_size, m.max_positions, m.tied_embeddings, m.norm_epsilon};
-  }
-  return model::LlamaConfig{m.layers,     m.hidden_size,   m.attention_heads, m.kv_heads,   m.ffn_size,
-                            m.vocab_size, m.max_positions, m.tied_embeddings, m.rope_theta, m.norm_epsilon};
-}
-
 model::ActivationCheckpointing Checkpointing(config::ActivationCheckpointing mode) {
   switch (mode) {
     case config::ActivationCheckpointing::kNone:
@@ -165,6 +157,9 @@ Outcome<void> Prepare(Session& s, const config::GetEnv& get) {
   if (Status fit = config::CheckTogether(s.job, env); !fit) {
     return Fails(contract::kExitConfiguration, fit.error().message);
   }
+  auto description = Describe(s.job, env.volume_root);
+  if (!description) return Fails(description.error());
+  s.description = std::move(*description);
   ChooseKernels(s.job.training.determinism);  // before anything has woken the libraries
   s.threads = ThreadCount(s.job.training, get);
   at::set_num_threads(s.threads);
@@ -212,7 +207,11 @@ Outcome<void> Connect(Session& s) {
 }
 
 void BuildModel(Session& s) {
-  const model::Config config = ModelConfig(s.job.model);
+  model::Config config = model::ConfigOf(s.description);
+  // Angles of further positions would only take memory: a published model has many, and no row here is longer.
+  if (auto* llama = std::get_if<model::LlamaConfig>(&config)) {
+    llama->max_positions = s.job.training.sequence_length;
+  }
   engine::EngineOptions options;
   const config::Parallelism& parallelism = s.job.parallelism;
   options.stage = parallelism.stage();

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "trainer/checkpoint/huggingface.h"
 #include "trainer/loop/determinism.h"
 #include "trainer/loop/optimizer.h"
 
@@ -27,20 +28,6 @@ std::optional<double> OptionalNumber(const nlohmann::json& json, const char* key
   return it->get<double>();
 }
 
-// What the shapes of tensors do not tell apart (heads) and what they do (layers left over, untied embeddings).
-nlohmann::json ModelIdentity(const Session& s) {
-  const config::Model& m = s.job.model;
-  return {{"layers", m.layers},
-          {"hiddenSize", m.hidden_size},
-          {"attentionHeads", m.attention_heads},
-          {"kvHeads", m.kv_heads},
-          {"ffnSize", m.ffn_size},
-          {"vocabSize", m.vocab_size},
-          {"tiedEmbeddings", m.tied_embeddings},
-          {"ropeTheta", m.rope_theta},
-          {"normEpsilon", m.norm_epsilon}};
-}
-
 }  // namespace
 
 std::string TrainStateJson(const Session& s) {
@@ -58,8 +45,8 @@ std::string TrainStateJson(const Session& s) {
                                  {"threads", s.threads},
                                  {"optimizer", StateKind(s.job.training.optimizer)},
                                  {"rate", RateState(s.job.training)},
-                                 {"maxPositions", s.job.model.max_positions},
-                                 {"model", ModelIdentity(s)}};
+                                 {"maxPositions", s.description.max_positions},
+                                 {"model", checkpoint::ModelIdentity(s.description)}};
   if (s.job.training.determinism != config::Determinism::kNone) json["determinism"] = DeterminismState(s);
   if (s.progress.loss) json["loss"] = *s.progress.loss;
   if (s.progress.initial_validation_loss) json["initialValidationLoss"] = *s.progress.initial_validation_loss;
@@ -68,13 +55,11 @@ std::string TrainStateJson(const Session& s) {
 }
 
 Outcome<void> CheckModel(const Session& s, const nlohmann::json& state) {
-  const nlohmann::json wanted = ModelIdentity(s), model = state.value("model", nlohmann::json());
-  for (const auto& [key, value] : wanted.items()) {
-    if (model.is_object() && model.value(key, nlohmann::json()) == value) continue;
+  const std::string difference =
+      checkpoint::IdentityDifference(state.value("model", nlohmann::json()), checkpoint::ModelIdentity(s.description));
+  if (!difference.empty()) {
     return Fails(contract::kExitCheckpoint,
-                 "it is of another model: " + key + " is " +
-                     (model.is_object() && model.contains(key) ? model[key].dump() : "unknown") + " there and " +
-                     value.dump() + " in the job; set it back or use another checkpoint path");
+                 "it is of another model: " + difference + "; set it back or use another checkpoint path");
   }
   return {};
 }

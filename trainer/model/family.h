@@ -5,6 +5,7 @@
 #include <variant>
 #include <vector>
 
+#include "trainer/checkpoint/model_description.h"
 #include "trainer/engine/param_spec.h"
 #include "trainer/engine/parameter_host.h"
 #include "trainer/model/gpt2.h"
@@ -14,6 +15,8 @@
 namespace trainyard::model {
 
 using Config = std::variant<LlamaConfig, Gpt2Config>;
+
+Config ConfigOf(const checkpoint::ModelDescription& description);
 
 // The parameters of a model, unit by unit. Error: std::invalid_argument for impossible sizes.
 std::vector<engine::UnitSpec> Units(const Config& config);

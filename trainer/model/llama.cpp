@@ -9,8 +9,8 @@
 namespace trainyard::model {
 namespace {
 
-// Places in a block's unit.
-enum BlockPlace { kInputNorm, kQuery, kKey, kValue, kOutput, kPostNorm, kGate, kUp, kDown, kBlockParams };
+// Places in a block's unit; those of the options follow.
+enum BlockPlace { kInputNorm, kQuery, kKey, kValue, kOutput, kPostNorm, kGate, kUp, kDown, kCommonParams };
 // Places in the root unit.
 enum RootPlace { kEmbedding, kFinalNorm, kHead };
 
@@ -21,22 +21,54 @@ engine::ParamSpec Norm(std::string name, int64_t size) {
   return {std::move(name), {size}, engine::Init::kOnes, 0.0, /*decay=*/false, -1};
 }
 
+engine::ParamSpec Bias(std::string name, int64_t size, int tensor_parallel_dim) {
+  return {std::move(name), {size}, engine::Init::kZeros, 0.0, /*decay=*/false, tensor_parallel_dim};
+}
+
+struct OptionalPlaces {
+  int qkv_bias = kCommonParams;  // and the two after it
+  int output_bias, query_norm, key_norm, count;
+  explicit OptionalPlaces(const LlamaConfig& c)
+      : output_bias(qkv_bias + (c.qkv_bias ? 3 : 0)),
+        query_norm(output_bias + (c.output_bias ? 1 : 0)),
+        key_norm(query_norm + 1),
+        count(query_norm + (c.qk_norm ? 2 : 0)) {}
+};
+
+void AddOptional(const LlamaConfig& c, const std::string& at, std::vector<engine::ParamSpec>& params) {
+  const int64_t q = c.heads * c.HeadDim(), kv = c.kv_heads * c.HeadDim();
+  if (c.qkv_bias) {
+    params.push_back(Bias(at + ".self_attn.q_proj.bias", q, 0));
+    params.push_back(Bias(at + ".self_attn.k_proj.bias", kv, 0));
+    params.push_back(Bias(at + ".self_attn.v_proj.bias", kv, 0));
+  }
+  if (c.output_bias) params.push_back(Bias(at + ".self_attn.o_proj.bias", c.hidden, -1));
+  if (c.qk_norm) {
+    params.push_back(Norm(at + ".self_attn.q_norm.weight", c.HeadDim()));
+    params.push_back(Norm(at + ".self_attn.k_norm.weight", c.HeadDim()));
+  }
+}
+
 void CheckSizes(const LlamaConfig& c) {
   if (c.layers < 1 || c.hidden < 1 || c.heads < 1 || c.kv_heads < 1 || c.ffn < 1 || c.vocab < 1 ||
       c.max_positions < 1) {
     throw std::invalid_argument("llama: every size must be at least 1");
   }
-  if (c.hidden % c.heads != 0 || (c.hidden / c.heads) % 2 != 0) {
-    throw std::invalid_argument("llama: hidden size over attention heads must be an even number");
+  if (c.head_dim < 0 || (c.head_dim == 0 && c.hidden % c.heads != 0) || c.HeadDim() % 2 != 0) {
+    throw std::invalid_argument("llama: the head size, hidden size over attention heads unless given, must be even");
   }
   if (c.heads % c.kv_heads != 0) throw std::invalid_argument("llama: attention heads must be a multiple of kv heads");
+  if (c.window < 0) throw std::invalid_argument("llama: a window cannot be negative");
+  for (const int64_t layer : c.windowed_layers) {
+    if (layer < 0 || layer >= c.layers) throw std::invalid_argument("llama: a window in a layer that does not exist");
+  }
 }
 
 }  // namespace
 
 std::vector<engine::UnitSpec> LlamaUnits(const LlamaConfig& c) {
   CheckSizes(c);
-  const int64_t kv = c.hidden / c.heads * c.kv_heads;
+  const int64_t q = c.heads * c.HeadDim(), kv = c.kv_heads * c.HeadDim();
   const double std = 0.02;
   // Outputs that add to the residual stream start smaller with depth (Radford et al., GPT-2, 2019, section 2.3).
   const double residual_std = std / std::sqrt(2.0 * static_cast<double>(c.layers));
@@ -51,36 +83,33 @@ std::vector<engine::UnitSpec> LlamaUnits(const LlamaConfig& c) {
     engine::UnitSpec block{at, {}, true};
     block.params = {
         Norm(at + ".input_layernorm.weight", c.hidden),
-        Matrix(at + ".self_attn.q_proj.weight", c.hidden, c.hidden, std, 0),
+        Matrix(at + ".self_attn.q_proj.weight", q, c.hidden, std, 0),
         Matrix(at + ".self_attn.k_proj.weight", kv, c.hidden, std, 0),
         Matrix(at + ".self_attn.v_proj.weight", kv, c.hidden, std, 0),
-        Matrix(at + ".self_attn.o_proj.weight", c.hidden, c.hidden, residual_std, 1),
+        Matrix(at + ".self_attn.o_proj.weight", c.hidden, q, residual_std, 1),
         Norm(at + ".post_attention_layernorm.weight", c.hidden),
         Matrix(at + ".mlp.gate_proj.weight", c.ffn, c.hidden, std, 0),
         Matrix(at + ".mlp.up_proj.weight", c.ffn, c.hidden, std, 0),
         Matrix(at + ".mlp.down_proj.weight", c.hidden, c.ffn, residual_std, 1),
     };
+    AddOptional(c, at, block.params);
     units.push_back(std::move(block));
   }
   return units;
 }
 
 Llama::Llama(const LlamaConfig& config, engine::ParameterHost& host, ActivationCheckpointing checkpointing)
-    : Model({config.layers, config.vocab, config.max_positions, kBlockParams}, host, checkpointing), config_(config) {
+    : Model({config.layers, config.vocab, config.max_positions, OptionalPlaces(config).count}, host, checkpointing),
+      config_(config),
+      windows_(static_cast<size_t>(config.layers), 0) {
   CheckSizes(config_);
+  for (const int64_t layer : config_.windowed_layers) windows_[layer] = config_.window;
 }
 
 void Llama::EnsureRope(const at::Tensor& like) {
-  if (cos_.defined() && cos_.scalar_type() == like.scalar_type() && cos_.device() == like.device()) return;
-  const int64_t half = config_.hidden / config_.heads / 2;
-  at::Tensor angle = at::empty({config_.max_positions, 1, half}, at::kDouble);
-  double* a = angle.mutable_data_ptr<double>();
-  for (int64_t i = 0; i < half; ++i) {
-    const double frequency = std::pow(config_.rope_theta, -static_cast<double>(i) / static_cast<double>(half));
-    for (int64_t t = 0; t < config_.max_positions; ++t) a[t * half + i] = static_cast<double>(t) * frequency;
-  }
-  cos_ = angle.cos().to(like.options());
-  sin_ = angle.sin().to(like.options());
+  const at::Tensor& cos = rope_.cos;
+  if (cos.defined() && cos.scalar_type() == like.scalar_type() && cos.device() == like.device()) return;
+  rope_ = MakeRopeTable(config_.rope_theta, config_.HeadDim(), config_.rope, config_.max_positions, like);
 }
 
 at::Tensor Llama::Embed(const at::Tensor& tokens, const Documents& /*documents*/) {
@@ -90,8 +119,9 @@ at::Tensor Llama::Embed(const at::Tensor& tokens, const Documents& /*documents*/
 }
 
 at::Tensor Llama::Block(int64_t layer, const at::Tensor& x, Keep keep, const Documents& documents) {
-  const auto w = [&](BlockPlace p) -> const at::Tensor& { return BlockParam(layer, p); };
-  const int64_t b = x.size(0), s = x.size(1), head_dim = config_.hidden / config_.heads;
+  const auto w = [&](int place) -> const at::Tensor& { return BlockParam(layer, place); };
+  const int64_t b = x.size(0), s = x.size(1), head_dim = config_.HeadDim();
+  const OptionalPlaces places(config_);
   const at::Tensor rows = x.view({b * s, config_.hidden});  // 2-d, so that products need no batch handling
   const auto heads = [&](const at::Tensor& y, int64_t count) { return y.view({b, s, count, head_dim}); };
 
@@ -100,11 +130,20 @@ at::Tensor Llama::Block(int64_t layer, const at::Tensor& x, Keep keep, const Doc
     return table.index_select(0, documents.positions.view(-1)).view({b, s, 1, head_dim / 2});
   };
 
-  const auto qkv = RmsNormLinears(keep, rows, w(kInputNorm), config_.norm_eps, {w(kQuery), w(kKey), w(kValue)});
-  const at::Tensor mixed =
-      RopeAttention(keep, heads(qkv[0], config_.heads), heads(qkv[1], config_.kv_heads),
-                    heads(qkv[2], config_.kv_heads), at_positions(cos_), at_positions(sin_), documents.lengths);
-  const at::Tensor mid = rows + at::linear(mixed, w(kOutput));
+  std::vector<at::Tensor> biases;
+  for (int i = 0; config_.qkv_bias && i < 3; ++i) biases.push_back(w(places.qkv_bias + i));
+  AttentionOptions options;
+  options.window = windows_[layer];
+  if (config_.qk_norm) {
+    options.query_norm = w(places.query_norm), options.key_norm = w(places.key_norm);
+    options.norm_eps = config_.norm_eps;
+  }
+  const auto qkv = RmsNormLinears(keep, rows, w(kInputNorm), config_.norm_eps, {w(kQuery), w(kKey), w(kValue)}, biases);
+  const at::Tensor mixed = RopeAttention(keep, heads(qkv[0], config_.heads), heads(qkv[1], config_.kv_heads),
+                                         heads(qkv[2], config_.kv_heads), at_positions(rope_.cos),
+                                         at_positions(rope_.sin), documents.lengths, options);
+  const at::Tensor mid = rows + (config_.output_bias ? at::linear(mixed, w(kOutput), w(places.output_bias))
+                                                     : at::linear(mixed, w(kOutput)));
 
   const auto gate_up = RmsNormLinears(keep, mid, w(kPostNorm), config_.norm_eps, {w(kGate), w(kUp)});
   const at::Tensor out = mid + SwiGluLinear(keep, gate_up[0], gate_up[1], w(kDown));

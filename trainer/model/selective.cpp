@@ -3,6 +3,8 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
+#include <optional>
 #include <tuple>
 
 #include "trainer/model/kernels.h"
@@ -14,31 +16,39 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+at::Tensor Linear(const at::Tensor& x, const at::Tensor& matrix, at::TensorList biases, size_t i) {
+  return biases.empty() ? at::linear(x, matrix) : at::linear(x, matrix, biases[i]);
+}
+
 // Backward adds the products' gradients up from the last matrix to the first, as autograd does with the plain
 // operations: floating point would tell another order.
 class RmsNormLinearsFunction : public torch::autograd::Function<RmsNormLinearsFunction> {
  public:
   static variable_list forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight, double eps,
-                               at::TensorList matrices) {
+                               at::TensorList matrices, at::TensorList biases) {
     const at::Tensor rstd = RmsReciprocal(x, eps);
     const at::Tensor normed = RmsApply(x, weight, rstd);
     variable_list saved{x, weight, rstd}, products;
-    for (const at::Tensor& matrix : matrices) {
-      saved.push_back(matrix);
-      products.push_back(at::linear(normed, matrix));
+    for (size_t i = 0; i < matrices.size(); ++i) {
+      saved.push_back(matrices[i]);
+      products.push_back(Linear(normed, matrices[i], biases, i));
     }
     ctx->save_for_backward(std::move(saved));
+    ctx->saved_data["biases"] = !biases.empty();
     return products;
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     const variable_list saved = ctx->get_saved_variables();
     const at::Tensor &x = saved[0], &weight = saved[1], &rstd = saved[2];
-    variable_list result(3 + grads.size());
+    const size_t matrices = grads.size();
+    const bool biases = ctx->saved_data["biases"].toBool();
+    variable_list result(3 + (biases ? 2 : 1) * matrices);
     at::Tensor d_normed;
     {
       const at::Tensor normed = RmsApply(x, weight, rstd);
-      for (size_t i = grads.size(); i-- > 0;) {
+      for (size_t i = matrices; i-- > 0;) {
         if (ctx->needs_input_grad(2 + i)) result[3 + i] = grads[i].t().mm(normed);
+        if (biases && ctx->needs_input_grad(2 + matrices + i)) result[3 + matrices + i] = grads[i].sum(0);
         const at::Tensor part = grads[i].mm(saved[3 + i]);
         d_normed = d_normed.defined() ? d_normed.add_(part) : part;
         grads[i].reset();
@@ -55,44 +65,87 @@ at::Tensor TokensFirst(const at::Tensor& x) {
   return x.transpose(1, 2).reshape({x.size(0) * x.size(2), x.size(1) * x.size(3)});
 }
 
-// On the CPU attention's own forward and backward are called, but for several documents in a row. Other devices choose
-// among kernels by shape and type, and each has a backward of its own: there attention runs forward once more, and
-// autograd does the rest.
+// A norm over each head of x, [b, s, heads, d], or x itself without one.
+struct NormedHeads {
+  at::Tensor value;
+  at::Tensor rstd;  // undefined without a norm
+};
+at::Tensor HeadRows(const at::Tensor& x) { return x.reshape({-1, x.size(3)}); }
+NormedHeads NormHeads(const at::Tensor& x, const std::optional<at::Tensor>& weight, double eps) {
+  if (!weight) return {x, {}};
+  const at::Tensor rows = HeadRows(x), rstd = RmsReciprocal(rows, eps);
+  return {RmsApply(rows, *weight, rstd).view(x.sizes()), rstd};
+}
+
+// On the CPU attention's own forward and backward are called, but for several documents in a row and within a window.
+// Other devices choose among kernels by shape and type, and each has a backward of its own: there attention runs
+// forward once more, and autograd does the rest.
 class RopeAttentionFunction : public torch::autograd::Function<RopeAttentionFunction> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                            const at::Tensor& cos, const at::Tensor& sin, std::vector<int64_t> lengths) {
-    const at::Tensor rq = Rotate(q, cos, sin, 1.0), rk = Rotate(k, cos, sin, 1.0);
-    if (!q.is_cpu() || !lengths.empty()) {
-      ctx->save_for_backward({q, k, v, cos, sin});
-      ctx->saved_data["lengths"] = lengths;
-      return CausalAttention(rq, rk, v, lengths);
+                            const at::Tensor& cos, const at::Tensor& sin, const std::optional<at::Tensor>& query_norm,
+                            const std::optional<at::Tensor>& key_norm, std::vector<int64_t> lengths, double eps,
+                            int64_t window) {
+    const NormedHeads nq = NormHeads(q, query_norm, eps), nk = NormHeads(k, key_norm, eps);
+    const at::Tensor rq = Rotate(nq.value, cos, sin, 1.0), rk = Rotate(nk.value, cos, sin, 1.0);
+    variable_list saved{q, k, v, cos, sin};
+    if (query_norm) saved.insert(saved.end(), {*query_norm, *key_norm, nq.rstd, nk.rstd});
+    const bool again = !q.is_cpu() || !lengths.empty() || window > 0;
+    ctx->saved_data["normed"] = query_norm.has_value();
+    ctx->saved_data["lengths"] = lengths;
+    ctx->saved_data["window"] = window;
+    at::Tensor y;
+    if (again) {
+      y = CausalAttention(rq, rk, v, lengths, window);
+    } else {
+      const auto [heads, log_sum_exp] = at::_scaled_dot_product_flash_attention_for_cpu(
+          HeadsFirst(rq), HeadsFirst(rk), HeadsFirst(v), 0.0, /*is_causal=*/true);
+      y = TokensFirst(heads);
+      saved.insert(saved.end(), {log_sum_exp, y});
     }
-    const auto [heads, log_sum_exp] = at::_scaled_dot_product_flash_attention_for_cpu(
-        HeadsFirst(rq), HeadsFirst(rk), HeadsFirst(v), 0.0, /*is_causal=*/true);
-    const at::Tensor y = TokensFirst(heads);
-    ctx->save_for_backward({q, k, v, cos, sin, log_sum_exp, y});
+    ctx->save_for_backward(std::move(saved));
     return y;
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     const variable_list saved = ctx->get_saved_variables();
-    const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2], &cos = saved[3], &sin = saved[4];
-    at::Tensor rq = Rotate(q, cos, sin, 1.0), rk = Rotate(k, cos, sin, 1.0), dq, dk, dv;
-    if (saved.size() > 5) {
-      const auto heads = [&](const at::Tensor& rows) { return HeadsFirst(rows.reshape(q.sizes())); };
-      std::tie(dq, dk, dv) = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-          heads(grads[0]), HeadsFirst(rq), HeadsFirst(rk), HeadsFirst(v), heads(saved[6]), saved[5], 0.0,
-          /*is_causal=*/true);
-      dq = HeadsFirst(dq), dk = HeadsFirst(dk), dv = HeadsFirst(dv);
-    } else {
-      at::AutoGradMode with_graph(true);
-      const variable_list inputs{rq.set_requires_grad(true), rk.set_requires_grad(true),
-                                 v.detach().set_requires_grad(true)};
-      const at::Tensor y = CausalAttention(inputs[0], inputs[1], inputs[2], ctx->saved_data["lengths"].toIntVector());
-      const variable_list d = torch::autograd::grad({y}, inputs, {grads[0]});
-      dq = d[0], dk = d[1], dv = d[2];
+    const at::Tensor &q = saved[0], &k = saved[1], &cos = saved[3], &sin = saved[4];
+    const bool normed = ctx->saved_data["normed"].toBool();
+    const auto turned = [&](const at::Tensor& x, size_t weight) {
+      const at::Tensor value = normed ? RmsApply(HeadRows(x), saved[weight], saved[weight + 2]).view(x.sizes()) : x;
+      return Rotate(value, cos, sin, 1.0);
+    };
+    variable_list d = AttentionGrad(ctx, saved, normed ? 9 : 5, turned(q, 5), turned(k, 6), grads[0]);
+    variable_list result(10);
+    result[0] = Rotate(d[0], cos, sin, -1.0), result[1] = Rotate(d[1], cos, sin, -1.0), result[2] = d[2];
+    d.clear();
+    for (const size_t i : {0, 1}) {
+      if (!normed) break;
+      const at::Tensor& x = saved[i];
+      auto [dx, d_weight] = RmsGrad(HeadRows(result[i]), HeadRows(x), saved[5 + i], saved[7 + i]);
+      result[i] = dx.view(x.sizes());
+      result[5 + i] = d_weight;
     }
-    return {Rotate(dq, cos, sin, -1.0), Rotate(dk, cos, sin, -1.0), dv, at::Tensor(), at::Tensor(), at::Tensor()};
+    return result;
+  }
+
+ private:
+  // Gradients of rotated queries, rotated keys and values. What the kernel gave is at `given` of `saved`, or nothing.
+  static variable_list AttentionGrad(AutogradContext* ctx, const variable_list& saved, size_t given, at::Tensor rq,
+                                     at::Tensor rk, const at::Tensor& grad) {
+    const at::Tensor& v = saved[2];
+    if (saved.size() > given) {
+      const auto heads = [&](const at::Tensor& rows) { return HeadsFirst(rows.reshape(rq.sizes())); };
+      auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+          heads(grad), HeadsFirst(rq), HeadsFirst(rk), HeadsFirst(v), heads(saved[given + 1]), saved[given], 0.0,
+          /*is_causal=*/true);
+      return {HeadsFirst(dq), HeadsFirst(dk), HeadsFirst(dv)};
+    }
+    at::AutoGradMode with_graph(true);
+    const variable_list inputs{rq.set_requires_grad(true), rk.set_requires_grad(true),
+                               v.detach().set_requires_grad(true)};
+    const at::Tensor y = CausalAttention(inputs[0], inputs[1], inputs[2], ctx->saved_data["lengths"].toIntVector(),
+                                         ctx->saved_data["window"].toInt());
+    return torch::autograd::grad({y}, inputs, {grad});
   }
 };
 
@@ -160,22 +213,46 @@ class GeluAffineFunction : public torch::autograd::Function<GeluAffineFunction> 
   }
 };
 
+at::Tensor Attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                  const std::optional<at::Tensor>& mask) {
+  return at::scaled_dot_product_attention(q, k, v, mask, 0.0, /*is_causal=*/!mask.has_value(), std::nullopt,
+                                          /*enable_gqa=*/q.size(1) != k.size(1));
+}
+
+// Stretches of queries, each over the keys that it sees: neither memory nor time for [s, s] pairs. q: [b, heads, s, d]
+// to the same.
+at::Tensor WindowAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t window) {
+  constexpr int64_t kLeast = 128;  // shorter stretches would be calls without work
+  const int64_t s = q.size(2), stretch = std::max(window, kLeast);
+  std::vector<at::Tensor> parts;
+  for (int64_t begin = 0; begin < s; begin += stretch) {
+    const int64_t n = std::min(stretch, s - begin), first = std::max<int64_t>(0, begin - window + 1);
+    const int64_t before = begin - first, keys = before + n;
+    // Query i of the stretch is token before + i of its keys.
+    const at::Tensor band = at::ones({n, keys}, q.options().dtype(at::kBool)).triu_(before - window + 1).tril_(before);
+    parts.push_back(Attend(q.narrow(2, begin, n), k.narrow(2, first, keys), v.narrow(2, first, keys), band));
+  }
+  return at::cat(parts, 2);
+}
+
 }  // namespace
 
-at::Tensor CausalAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, at::IntArrayRef lengths) {
+at::Tensor CausalAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, at::IntArrayRef lengths,
+                           int64_t window) {
   if (!lengths.empty()) {
     // Splits, not slices: their backward is one concatenation.
     const auto parts = [&](const at::Tensor& x) { return x.flatten(0, 1).split_with_sizes(lengths); };
     const std::vector<at::Tensor> qs = parts(q), ks = parts(k), vs = parts(v);
     std::vector<at::Tensor> mixed;
     for (size_t i = 0; i < qs.size(); ++i) {
-      mixed.push_back(CausalAttention(qs[i].unsqueeze(0), ks[i].unsqueeze(0), vs[i].unsqueeze(0)));
+      mixed.push_back(CausalAttention(qs[i].unsqueeze(0), ks[i].unsqueeze(0), vs[i].unsqueeze(0), {}, window));
     }
     return at::cat(mixed);
   }
-  return TokensFirst(at::scaled_dot_product_attention(HeadsFirst(q), HeadsFirst(k), HeadsFirst(v), {}, 0.0,
-                                                      /*is_causal=*/true, std::nullopt,
-                                                      /*enable_gqa=*/q.size(2) != k.size(2)));
+  if (window > 0 && window < q.size(1)) {
+    return TokensFirst(WindowAttention(HeadsFirst(q), HeadsFirst(k), HeadsFirst(v), window));
+  }
+  return TokensFirst(Attend(HeadsFirst(q), HeadsFirst(k), HeadsFirst(v), std::nullopt));
 }
 
 at::Tensor LayerNormAffine(Keep keep, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps,
@@ -190,18 +267,27 @@ at::Tensor GeluAffine(Keep keep, const at::Tensor& x, const at::Tensor& matrix, 
 }
 
 std::vector<at::Tensor> RmsNormLinears(Keep keep, const at::Tensor& x, const at::Tensor& weight, double eps,
-                                       at::TensorList matrices) {
-  if (keep == Keep::kProducts) return RmsNormLinearsFunction::apply(x, weight, eps, matrices);
+                                       at::TensorList matrices, at::TensorList biases) {
+  if (keep == Keep::kProducts) return RmsNormLinearsFunction::apply(x, weight, eps, matrices, biases);
   const at::Tensor normed = RmsNorm(x, weight, eps);
   std::vector<at::Tensor> products;
-  for (const at::Tensor& matrix : matrices) products.push_back(at::linear(normed, matrix));
+  for (size_t i = 0; i < matrices.size(); ++i) products.push_back(Linear(normed, matrices[i], biases, i));
   return products;
 }
 
 at::Tensor RopeAttention(Keep keep, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                         const at::Tensor& cos, const at::Tensor& sin, at::IntArrayRef lengths) {
-  if (keep == Keep::kProducts) return RopeAttentionFunction::apply(q, k, v, cos, sin, lengths.vec());
-  return CausalAttention(Rope(q, cos, sin), Rope(k, cos, sin), v, lengths);
+                         const at::Tensor& cos, const at::Tensor& sin, at::IntArrayRef lengths,
+                         const AttentionOptions& options) {
+  const int64_t window = options.window < q.size(1) ? options.window : 0;  // one that holds the row is none
+  if (keep == Keep::kProducts) {
+    const auto given = [](const at::Tensor& w) { return w.defined() ? std::make_optional(w) : std::nullopt; };
+    return RopeAttentionFunction::apply(q, k, v, cos, sin, given(options.query_norm), given(options.key_norm),
+                                        lengths.vec(), options.norm_eps, window);
+  }
+  const auto turned = [&](const at::Tensor& x, const at::Tensor& weight) {
+    return Rope(weight.defined() ? RmsNorm(HeadRows(x), weight, options.norm_eps).view(x.sizes()) : x, cos, sin);
+  };
+  return CausalAttention(turned(q, options.query_norm), turned(k, options.key_norm), v, lengths, window);
 }
 
 at::Tensor SwiGluLinear(Keep keep, const at::Tensor& gate, const at::Tensor& up, const at::Tensor& matrix) {

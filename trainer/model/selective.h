@@ -15,22 +15,35 @@ namespace trainyard::model {
 
 enum class Keep { kAll, kProducts, kAllButValue };
 
-// RmsNorm(x) W^T for each W. x: [n, h], weight: [h], matrices: [out, h] each.
+// RmsNorm(x) W^T + b for each W and its b. x: [n, h], weight: [h], matrices: [out, h] each, biases: none, or [out] for
+// each.
 std::vector<at::Tensor> RmsNormLinears(Keep keep, const at::Tensor& x, const at::Tensor& weight, double eps,
-                                       at::TensorList matrices);
+                                       at::TensorList matrices, at::TensorList biases = {});
+
+// What of attention differs between models.
+struct AttentionOptions {
+  // RMSNorm over each head before it is rotated (Henry et al., "Query-key normalization", 2020). [d]; undefined: none.
+  at::Tensor query_norm, key_norm;
+  double norm_eps = 0;
+  // How many tokens one sees, itself among them (Jiang et al., "Mistral 7B", 2023, section 2); 0: all before it.
+  int64_t window = 0;
+};
 
 // Causal attention over rotated queries and keys; key and value heads may be fewer (grouped queries).
 // q: [b, s, heads, d], k, v: [b, s, kv heads, d]; cos, sin: [s, 1, d/2] or [b, s, 1, d/2] in their type -> [b*s,
 // heads*d]. lengths: as Documents has them.
 at::Tensor RopeAttention(Keep keep, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                         const at::Tensor& cos, const at::Tensor& sin, at::IntArrayRef lengths = {});
+                         const at::Tensor& cos, const at::Tensor& sin, at::IntArrayRef lengths = {},
+                         const AttentionOptions& options = {});
 
 // (silu(gate) * up) W^T. gate, up: [n, f], matrix: [h, f].
 at::Tensor SwiGluLinear(Keep keep, const at::Tensor& gate, const at::Tensor& up, const at::Tensor& matrix);
 
 // Causal attention as it is: it keeps its operands and its output. q: [b, s, heads, d], k, v: [b, s, kv heads, d] ->
 // [b*s, heads*d]. With lengths, one call for each: neither memory nor time for pairs of tokens of different documents.
-at::Tensor CausalAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, at::IntArrayRef lengths = {});
+// With a window, one call for each stretch of about its length, over the keys that the stretch sees.
+at::Tensor CausalAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, at::IntArrayRef lengths = {},
+                           int64_t window = 0);
 
 // LayerNorm(x) W + b (Ba et al., 2016). x: [n, h], weight, bias: [h] of the norm, matrix: [h, out], offset: [out].
 at::Tensor LayerNormAffine(Keep keep, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps,

@@ -44,10 +44,10 @@ int RunCheckpointsPrune(const std::string& root, const PruneFlags& flags, bool j
                         std::ostream& err);
 
 struct ExportFlags {
-  std::string to = "huggingface";      // or "dcp"
-  std::string directory;               // that is made, or is empty
-  std::string dtype = "float32";       // or "bfloat16"; of huggingface
-  std::string max_shard_size = "5GB";  // of huggingface
+  std::string to = "huggingface";  // or "dcp"
+  std::string directory;           // that is made, or is empty
+  std::string dtype;               // of huggingface: float32, bfloat16, float16; empty: as imported, or float32
+  std::string max_shard_size;      // of huggingface; empty: as imported, or 5GB
 };
 // Writes a checkpoint as others read it (trainer/checkpoint/export.h).
 int RunCheckpointsExport(const CheckpointRef& ref, const ExportFlags& flags, bool json, std::ostream& out,

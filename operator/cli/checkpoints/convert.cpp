@@ -26,13 +26,28 @@ Result<int64_t> ParseSize(std::string text) {
   return size;
 }
 
+// The directory of the checkpoints that a checkpoint is one of.
+std::string ParentOf(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  const size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+}
+
 Result<ExportInfo> Export(const std::string& path, const ExportFlags& flags) {
   if (flags.to == "dcp") return checkpoint::ExportDcp(path, flags.directory);
-  const Result<int64_t> most = ParseSize(flags.max_shard_size);
-  if (!most) return Fail(most.error());
+  checkpoint::HuggingFaceOptions options;
+  if (!flags.max_shard_size.empty()) {
+    const Result<int64_t> most = ParseSize(flags.max_shard_size);
+    if (!most) return Fail(most.error());
+    options.shard_bytes = *most;
+  }
+  if (flags.dtype == "float32") options.dtype = "F32";
+  if (flags.dtype == "bfloat16") options.dtype = "BF16";
+  if (flags.dtype == "float16") options.dtype = "F16";
+  options.carried_root = ParentOf(path);
   Result<checkpoint::Reader> reader = checkpoint::Reader::Open(path);
   if (!reader) return Fail(reader.error());
-  return checkpoint::ExportHuggingFace(*reader, flags.directory, {flags.dtype == "bfloat16" ? "BF16" : "F32", *most});
+  return checkpoint::ExportHuggingFace(*reader, flags.directory, options);
 }
 
 }  // namespace

@@ -29,6 +29,14 @@ def llama(**more):
         max_position_embeddings=12, attn_implementation="eager", **more)
 
 
+def relative(name, **more):
+    """A decoder like Llama's, with its own window, biases or norms; 12 positions, of which a window of 3 or 4 sees few."""
+    return getattr(transformers, f"{name}ForCausalLM"), getattr(transformers, f"{name}Config")(**({
+        "num_hidden_layers": 2, "hidden_size": 16, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "intermediate_size": 24, "vocab_size": 31, "max_position_embeddings": 12, "rms_norm_eps": 1e-6,
+        "tie_word_embeddings": False, "attn_implementation": "eager"} | more))
+
+
 def gpt2(**more):
     return transformers.GPT2LMHeadModel, transformers.GPT2Config(
         n_layer=2, n_embd=16, n_head=4, vocab_size=31, n_positions=12, embd_pdrop=0.0, attn_pdrop=0.0, resid_pdrop=0.0,
@@ -41,17 +49,35 @@ CASES = {
     "llama_one_key_head_tied": llama(num_key_value_heads=1, rope_theta=1000.0, rms_norm_eps=1e-6,
                                      tie_word_embeddings=True),
     "llama_tied": llama(num_key_value_heads=4, rope_theta=10000.0, rms_norm_eps=1e-6, tie_word_embeddings=True),
+    # 4 pairs of each head: with these limits some frequencies stay, some are interpolated, some are divided.
+    "llama_rope_linear": llama(num_key_value_heads=2, rope_scaling={"rope_type": "linear", "factor": 4.0}),
+    "llama_rope_llama3_head_size": llama(
+        num_key_value_heads=2, head_dim=8, tie_word_embeddings=True, rope_theta=50.0,
+        rope_scaling={"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                      "original_max_position_embeddings": 40}),
+    "llama_rope_yarn": llama(
+        num_key_value_heads=2, head_dim=8, rope_theta=50.0,
+        rope_scaling={"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 40, "beta_fast": 4.0}),
+    "llama_rope_yarn_mscale": llama(
+        num_key_value_heads=2, head_dim=8, rope_theta=50.0,
+        rope_scaling={"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 40, "beta_fast": 4.0,
+                      "mscale": 1.0, "mscale_all_dim": 0.5, "truncate": False}),
+    "llama_attention_bias": llama(num_key_value_heads=2, attention_bias=True),
+    "mistral_window": relative("Mistral", sliding_window=3),
+    "mistral_head_size": relative("Mistral", sliding_window=None, head_dim=8, rope_theta=1000.0),
+    "qwen2_tied": relative("Qwen2", tie_word_embeddings=True, rope_theta=1000000.0),
+    "qwen2_window_in_upper_layers": relative("Qwen2", use_sliding_window=True, sliding_window=4, max_window_layers=1),
+    "qwen3": relative("Qwen3", head_dim=8, rope_theta=1000000.0),
+    "qwen3_bias_window_yarn": relative(
+        "Qwen3", head_dim=8, attention_bias=True, tie_word_embeddings=True, use_sliding_window=True, sliding_window=4,
+        max_window_layers=0, rope_theta=50.0,
+        rope_scaling={"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 40, "beta_fast": 4.0}),
     "gpt2_tied": gpt2(),
     "gpt2_untied": gpt2(n_inner=40, tie_word_embeddings=False),
 }
-# What the test needs to build the same model.
-KEYS = ["model_type", "num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads",
-        "intermediate_size", "vocab_size", "max_position_embeddings", "rope_theta", "rms_norm_eps",
-        "tie_word_embeddings", "n_layer", "n_embd", "n_head", "n_positions", "n_inner", "layer_norm_epsilon"]
-
-
 def make(name):
     model_class, config = CASES[name]
+    config.architectures = [model_class.__name__]
     generator = torch.Generator().manual_seed(sum(name.encode()))
     model = model_class(config).eval()
     tensors = {}
@@ -67,7 +93,8 @@ def make(name):
     loss.backward()
     tensors |= {"g." + n: p.grad for n, p in model.named_parameters()}
     tensors |= {"tokens": tokens, "logits": logits.detach(), "loss": loss.detach().reshape(1)}
-    config_keys = {k: v for k, v in config.to_dict().items() if k in KEYS and v is not None}
+    # As save_pretrained writes it: the test reads it as an import does.
+    config_keys = json.loads(config.to_json_string(use_diff=False))
     return ({k: v.contiguous() for k, v in tensors.items()},
             {"config": json.dumps(config_keys, sort_keys=True), "versions": json.dumps(PINNED, sort_keys=True)})
 

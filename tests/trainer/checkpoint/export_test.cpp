@@ -1,6 +1,7 @@
 #include "trainer/checkpoint/export.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -55,12 +56,39 @@ TEST(HuggingFace, NamesAndShapesAreThoseThatTransformersSaves) {
   gpt2.tied = false;
   EXPECT_EQ(Lines(llama), TransformersNames("llama_tied.txt"));
   EXPECT_EQ(Lines(gpt2), TransformersNames("gpt2.txt"));
+  for (const bool tied : {false, true}) {
+    const std::string file = tied ? "_tied.txt" : ".txt";
+    for (ModelDescription model : {SmallMistral(), SmallQwen2(), SmallQwen3()}) {
+      model.tied = tied;
+      model.qkv_bias = model.qkv_bias || (tied && model.qk_norm);
+      model.output_bias = tied && model.qk_norm;
+      std::string name = FamilyName(model.family);
+      name[0] = static_cast<char>(name[0] - 'A' + 'a');
+      EXPECT_EQ(Lines(model), TransformersNames(name + file)) << name;
+    }
+  }
 }
 
 TEST(HuggingFace, ConfigSaysWhatItWasMadeFrom) {
-  for (ModelDescription model : {SmallLlama(), SmallGpt2()}) {
+  ModelDescription biased = SmallLlama(), linear = SmallLlama(), llama3 = SmallLlama(), yarn = SmallQwen3();
+  biased.qkv_bias = biased.output_bias = true;
+  linear.rope = {.type = RopeType::kLinear, .factor = 4};
+  llama3.rope = {.type = RopeType::kLlama3,
+                 .factor = 32,
+                 .original_max_positions = 8192,
+                 .low_freq_factor = 1,
+                 .high_freq_factor = 4};
+  yarn.rope = {.type = RopeType::kYarn,
+               .factor = 4,
+               .original_max_positions = 32,
+               .beta_slow = 2,
+               .truncate = false,
+               .attention_factor = 1.25};
+  yarn.window = 8, yarn.windowed_layers = {1};
+  for (ModelDescription model :
+       {SmallLlama(), SmallGpt2(), SmallMistral(), SmallQwen2(), SmallQwen3(), biased, linear, llama3, yarn}) {
     model.norm_epsilon = 1e-6;
-    if (model.family == ModelFamily::kLlama) model.rope_theta = 500000;
+    if (model.family != ModelFamily::kGpt2) model.rope_theta = 500000;
     const Result<ModelDescription> back = ParseConfigJson(nlohmann::json(ConfigJson(model, "BF16")));
     ASSERT_TRUE(back) << back.error().message;
     EXPECT_TRUE(*back == model);
@@ -76,23 +104,99 @@ TEST(HuggingFace, WhatOurTrainerDoesNotComputeIsRefusedByItsKey) {
     return parsed ? "none" : parsed.error().message;
   };
   const ModelDescription llama = SmallLlama(), gpt2 = SmallGpt2();
-  EXPECT_EQ(problem(llama, "rope_scaling", {{"rope_type", "llama3"}}),
-            "config.json: rope_scaling: {\"rope_type\":\"llama3\"} is not what our trainer computes (null)");
+  EXPECT_EQ(problem(llama, "rope_scaling", {{"rope_type", "llama3"}}), "config.json: rope_scaling: factor: is missing");
+  EXPECT_EQ(
+      problem(llama, "rope_scaling", {{"rope_type", "dynamic"}, {"factor", 2.0}}),
+      "config.json: rope_scaling: rope_type: \"dynamic\" is not what our trainer computes (default, linear, llama3, "
+      "yarn)");
+  EXPECT_EQ(
+      problem(llama, "rope_scaling", {{"type", "linear"}, {"factor", 2.0}, {"power", 1}}),
+      "config.json: rope_scaling: power: is not a key that is known here, and might change what the model computes; "
+      "remove what does not");
+  EXPECT_EQ(problem(llama, "rope_scaling", {{"type", "linear"}, {"factor", -2.0}}),
+            "config.json: rope_scaling: factor: -2.0 is not a positive number");
   EXPECT_EQ(problem(llama, "rope_scaling", nullptr), "none");
-  EXPECT_THAT(problem(llama, "rope_parameters", {{"rope_type", "yarn"}}), HasSubstr("rope_parameters: "));
+  EXPECT_THAT(problem(llama, "rope_parameters", {{"rope_type", "longrope"}}),
+              HasSubstr("rope_parameters: rope_type: "));
   EXPECT_EQ(problem(llama, "rope_parameters", {{"rope_type", "default"}, {"rope_theta", 1e4}}), "none");
-  EXPECT_THAT(problem(llama, "attention_bias", true), HasSubstr("attention_bias: true is not what our trainer"));
+  EXPECT_EQ(problem(llama, "partial_rotary_factor", 0.5),
+            "config.json: partial_rotary_factor: 0.5 is not what our trainer computes (1.0)");
+  EXPECT_EQ(problem(llama, "soft_cap", 30.0),
+            "config.json: soft_cap: is not a key that is known here, and might change what the model computes; remove "
+            "what does not");
+  EXPECT_THAT(problem(llama, "quantization_config", {{"bits", 4}}), HasSubstr("quantization_config: is not a key"));
+  EXPECT_EQ(problem(llama, "attention_dropout", 0.1), "none");
+  EXPECT_EQ(problem(llama, "attention_bias", true), "none");
+  EXPECT_THAT(problem(llama, "mlp_bias", true), HasSubstr("mlp_bias: true is not what our trainer"));
+  EXPECT_THAT(problem(llama, "sliding_window", 16), HasSubstr("sliding_window: 16 is not what our trainer"));
+  EXPECT_THAT(problem(SmallQwen2(), "layer_types", {"full_attention"}), HasSubstr("layer_types: does not name each"));
+  EXPECT_THAT(problem(SmallQwen2(), "layer_types", {"full_attention", "chunked_attention"}),
+              HasSubstr("layer_types: \"chunked_attention\" is not what"));
+  EXPECT_THAT(problem(SmallQwen2(), "use_mrope", true), HasSubstr("use_mrope: true is not what our trainer"));
   EXPECT_THAT(problem(llama, "hidden_act", "gelu"), HasSubstr("hidden_act: \"gelu\""));
-  EXPECT_THAT(problem(llama, "head_dim", 8), HasSubstr("head_dim: 8"));
+  EXPECT_EQ(problem(llama, "head_dim", 8), "none");
+  EXPECT_THAT(problem(llama, "head_dim", 7), HasSubstr("head_dim: a head of 7 has no pairs"));
   EXPECT_THAT(problem(llama, "num_key_value_heads", 3), HasSubstr("num_key_value_heads: it does not divide"));
   EXPECT_THAT(problem(llama, "num_hidden_layers", 1e9), HasSubstr("num_hidden_layers: 1000000000.0 is not a size"));
   EXPECT_THAT(problem(llama, "num_hidden_layers", 20000), HasSubstr("num_hidden_layers: 20000 is not a size"));
   EXPECT_THAT(problem(llama, "hidden_size", -4), HasSubstr("hidden_size: -4 is not a size"));
   EXPECT_THAT(problem(llama, "vocab_size", nullptr), HasSubstr("vocab_size: is missing"));
-  EXPECT_THAT(problem(llama, "architectures", {"MistralForCausalLM"}), HasSubstr("only [\"LlamaForCausalLM\"] and"));
+  EXPECT_EQ(
+      problem(llama, "architectures", {"GemmaForCausalLM"}),
+      "config.json: architectures: only LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, "
+      "GPT2LMHeadModel can be trained here, one of them at a time");
   EXPECT_THAT(problem(gpt2, "activation_function", "relu"), HasSubstr("activation_function: \"relu\""));
   EXPECT_THAT(problem(gpt2, "scale_attn_by_inverse_layer_idx", true), HasSubstr("scale_attn_by_inverse_layer_idx"));
   EXPECT_THAT(ParseConfigJson(nlohmann::json::array()).error().message, HasSubstr("not a JSON object"));
+}
+
+TEST(HuggingFace, BothSpellingsOfRotaryPositionsMeanTheSame) {
+  nlohmann::json older = ConfigJson(SmallQwen2(), "F32"), newer = older;
+  older["rope_theta"] = 5e5;
+  older["rope_scaling"] = {{"type", "yarn"}, {"factor", 4.0}};
+  newer.erase("rope_theta");
+  newer["rope_parameters"] = {{"rope_type", "yarn"}, {"factor", 4.0}, {"rope_theta", 5e5}};
+  const Result<ModelDescription> a = ParseConfigJson(older), b = ParseConfigJson(newer);
+  ASSERT_TRUE(a && b) << (a ? b : a).error().message;
+  EXPECT_TRUE(*a == *b);
+  EXPECT_EQ(a->rope_theta, 5e5);
+  EXPECT_EQ(a->rope.original_max_positions, 32) << "max_position_embeddings where it is not said";
+  EXPECT_DOUBLE_EQ(a->rope.attention_factor, 0.1 * std::log(4.0) + 1);
+}
+
+TEST(HuggingFace, WhatIsLeftOutHasTheDefaultOfItsFamily) {
+  const auto parsed = [](const ModelDescription& model, const std::vector<const char*>& keys) {
+    nlohmann::json config = ConfigJson(model, "F32");
+    for (const char* key : keys) config.erase(key);
+    const Result<ModelDescription> m = ParseConfigJson(config);
+    if (!m) throw std::runtime_error(m.error().message);
+    return *m;
+  };
+  EXPECT_EQ(parsed(SmallMistral(), {"sliding_window"}).window, 4096) << "the first Mistral's; null means none";
+  EXPECT_EQ(parsed(SmallMistral(), {}).window, 0);
+  EXPECT_EQ(parsed(SmallQwen3(), {"head_dim"}).head_dim, 128);
+  EXPECT_EQ(parsed(SmallLlama(), {"head_dim"}).head_dim, 0);
+  EXPECT_EQ(parsed(SmallLlama(), {"num_key_value_heads"}).kv_heads, 4);
+  EXPECT_THROW(parsed(SmallQwen2(), {"num_key_value_heads"}), std::runtime_error) << "transformers would take 32";
+  nlohmann::json upper = ConfigJson(SmallQwen2(), "F32");
+  upper.erase("layer_types");
+  upper["use_sliding_window"] = true, upper["sliding_window"] = 8, upper["max_window_layers"] = 1;
+  EXPECT_THAT(ParseConfigJson(upper)->windowed_layers, ElementsAre(1));
+  upper.erase("max_window_layers");
+  EXPECT_EQ(ParseConfigJson(upper)->window, 0) << "from layer 28 on, which it does not have";
+}
+
+TEST(HuggingFace, TheIdentityOfACheckpointIsThatOfItsModel) {
+  const nlohmann::json llama = ModelIdentity(SmallLlama()), qwen = ModelIdentity(SmallQwen3());
+  EXPECT_EQ(IdentityDifference(llama, llama), "");
+  EXPECT_EQ(llama.size(), 9u) << "as before there were options";
+  ModelDescription biased = SmallLlama();
+  biased.qkv_bias = true;
+  EXPECT_EQ(IdentityDifference(llama, ModelIdentity(biased)),
+            "queryKeyValueBias is not said there and true in the job");
+  EXPECT_EQ(IdentityDifference(ModelIdentity(biased), llama),
+            "queryKeyValueBias is true there and not said in the job");
+  EXPECT_EQ(IdentityDifference(nullptr, llama), "attentionHeads is not said there and 4 in the job");
 }
 
 class Export : public testing::Test {
@@ -129,7 +233,7 @@ class Export : public testing::Test {
 };
 
 TEST_F(Export, OneFileWithTheValuesOfAllRanks) {
-  for (const ModelDescription& model : {SmallLlama(), SmallGpt2()}) {
+  for (const ModelDescription& model : {SmallLlama(), SmallGpt2(), SmallMistral(), SmallQwen2(), SmallQwen3()}) {
     Reader reader = Save(model);
     const Result<ExportInfo> info = ExportHuggingFace(reader, out_, {});
     ASSERT_TRUE(info) << info.error().message;

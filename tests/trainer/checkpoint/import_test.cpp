@@ -153,7 +153,7 @@ class Import : public testing::Test {
 };
 
 TEST_F(Import, WhatWasExportedComesBack) {
-  for (const ModelDescription& model : {SmallLlama(), SmallGpt2()}) {
+  for (const ModelDescription& model : {SmallLlama(), SmallGpt2(), SmallMistral(), SmallQwen2(), SmallQwen3()}) {
     MakeSource(model, {"F32", 3000});
     const Result<ImportInfo> info = Run();
     ASSERT_TRUE(info) << info.error().message;
@@ -256,7 +256,7 @@ TEST_F(Import, OneLineForEachBadSource) {
   SetConfig("num_hidden_layers", 3);
   EXPECT_EQ(Problem(), "tensor model.layers.2.self_attn.q_proj.weight is missing in " + source_);
   SetConfig("num_hidden_layers", 2);
-  SetConfig("rope_scaling", {{"type", "linear"}});
+  SetConfig("rope_scaling", {{"type", "dynamic"}});
   EXPECT_THAT(Problem(), HasSubstr("/config.json: config.json: rope_scaling: "));
   SetConfig("rope_scaling", nullptr);
   const std::string file = source_ + "/model.safetensors";

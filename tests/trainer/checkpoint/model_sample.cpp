@@ -12,6 +12,27 @@ ModelDescription SmallLlama() {
   return m;
 }
 
+ModelDescription SmallMistral() {
+  ModelDescription m = SmallLlama();
+  m.family = ModelFamily::kMistral;
+  return m;
+}
+
+ModelDescription SmallQwen2() {
+  ModelDescription m = SmallLlama();
+  m.family = ModelFamily::kQwen2;
+  m.qkv_bias = true;
+  return m;
+}
+
+ModelDescription SmallQwen3() {
+  ModelDescription m = SmallLlama();
+  m.family = ModelFamily::kQwen3;
+  m.head_dim = 8;
+  m.qk_norm = true;
+  return m;
+}
+
 ModelDescription SmallGpt2() {
   ModelDescription m = SmallLlama();
   m.family = ModelFamily::kGpt2;

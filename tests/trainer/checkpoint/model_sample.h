@@ -1,4 +1,4 @@
-// Checkpoints of whole models of both families, as our trainer writes them, for the tests of export and import. Values
+// Checkpoints of whole models of all families, as our trainer writes them, for the tests of export and import. Values
 // are those of sample.h. Thread-safety: free functions.
 #pragma once
 
@@ -10,8 +10,12 @@
 
 namespace trainyard::checkpoint {
 
-// Two layers: hidden 16, 4 heads (2 for keys and values in Llama), MLP of 24, 40 tokens, 32 positions.
+// Two layers: hidden 16, 4 heads (2 for keys and values but in GPT-2; of 8 numbers in Qwen3), MLP of 24, 40 tokens, 32
+// positions; no window.
 ModelDescription SmallLlama();
+ModelDescription SmallMistral();
+ModelDescription SmallQwen2();
+ModelDescription SmallQwen3();
 ModelDescription SmallGpt2();
 
 // Saves weights and both moments of AdamW at `step`, from `world` ranks, into a fresh `root`; returns the path.

@@ -116,11 +116,45 @@ TEST(Dtype, NoBfloat16IsNearerThanTheOneThatIsTaken) {
   }
 }
 
+template <typename From>
+uint16_t F16(const char* dtype, From value) {
+  uint16_t out = 0;
+  EXPECT_TRUE(ConvertFloats(dtype, &value, 1, "F16", &out));
+  return out;
+}
+
+TEST(Dtype, EveryHalfComesBackFromFp32) {
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const auto half = static_cast<uint16_t>(bits);
+    float value = 0;
+    ASSERT_TRUE(ConvertFloats("F16", &half, 1, "F32", &value));
+    if (std::isnan(value)) {
+      ASSERT_EQ(F16("F32", value) & 0x7e00, 0x7e00) << "a NaN stays one";
+    } else {
+      ASSERT_EQ(F16("F32", value), half);
+    }
+  }
+}
+
+TEST(Dtype, HalvesAreRoundedToNearestAndTiesToEven) {
+  EXPECT_EQ(F16("F32", 1 + 0x1p-11f), 0x3c00) << "a tie: down to the even one";
+  EXPECT_EQ(F16("F32", 1 + 3 * 0x1p-11f), 0x3c02) << "a tie: up to the even one";
+  EXPECT_EQ(F16("F32", 1 + 0x1p-11f + 0x1p-20f), 0x3c01);
+  EXPECT_EQ(F16("F64", 1 + 0x1p-11 + 0x1p-40), 0x3c01) << "not rounded twice";
+  EXPECT_EQ(F16("F32", 65519.0f), 0x7bff);
+  EXPECT_EQ(F16("F32", 65520.0f), 0x7c00) << "beyond the largest one";
+  EXPECT_EQ(F16("F32", -65520.0f), 0xfc00);
+  EXPECT_EQ(F16("F32", 0x1p-25f), 0x0000) << "half of the smallest one, a tie";
+  EXPECT_EQ(F16("F32", 0x1.8p-24f), 0x0002);
+  EXPECT_EQ(F16("F32", -0.0f), 0x8000);
+  EXPECT_EQ(F16("F32", 0x1.ffep-15f + 0x1p-27f), 0x0400) << "up into the normal ones";
+}
+
 TEST(Dtype, WhatCannotBeConvertedIsRefused) {
   const float one = 1;
   float out = 0;
   EXPECT_EQ(ConvertFloats("I32", &one, 1, "F32", &out).error().message, "no conversion from I32 to F32");
-  EXPECT_EQ(ConvertFloats("F32", &one, 1, "F16", &out).error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(ConvertFloats("F32", &one, 1, "F8_E4M3", &out).error().code, ErrorCode::kInvalidArgument);
 }
 
 // ---- comparison ----------------------------------------------------------------------------------------

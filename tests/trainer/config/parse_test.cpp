@@ -289,7 +289,7 @@ TEST(ParseJob, NamesValuesOutOfRange) {
   EXPECT_THAT(ErrorWith("/training/device", "Auto"), HasSubstr("\"Auto\" is unknown; use one of CPU, CUDA"));
   EXPECT_THAT(ErrorWith("/parallelism/strategy", "ZeRO4"), HasSubstr("use one of DDP, ZeRO1, ZeRO2, FSDP, HSDP"));
   EXPECT_THAT(ErrorWith("/model/family", "BERT"),
-              HasSubstr("model.family: \"BERT\" is unknown; use one of Llama, GPT2"));
+              HasSubstr("model.family: \"BERT\" is unknown; use one of Llama, Mistral, Qwen2, Qwen3, GPT2"));
   EXPECT_THAT(ErrorWith("/training/activationCheckpointing", "Auto"), HasSubstr("use one of None, Selective, Full"));
   EXPECT_THAT(ErrorWith("/contract", 99), HasSubstr("contract: 99 is not 1"));
   EXPECT_THAT(ErrorWith("/data/train", json::array()), HasSubstr("data.train: is empty"));
@@ -323,6 +323,36 @@ TEST(ParseJob, AGpt2HasNeitherGroupedQueriesNorRotaryPositions) {
   ASSERT_TRUE(job.has_value()) << job.error().message;
   EXPECT_EQ(job->model.family, Family::kGpt2);
   EXPECT_EQ(job->model.kv_heads, 128);
+}
+
+TEST(ParseJob, AHeadSizeOfItsOwnNeedsPairsAndNoDivision) {
+  json document = Valid();
+  document["model"]["family"] = "Qwen3";
+  document["model"]["headSize"] = 48;
+  document["model"]["attentionHeads"] = 12;  // 128 is no multiple of it
+  const auto job = Parse(document.dump());
+  ASSERT_TRUE(job.has_value()) << job.error().message;
+  EXPECT_EQ(job->model.family, Family::kQwen3);
+  EXPECT_EQ(job->model.head_size, 48);
+  document["model"]["headSize"] = 15;
+  EXPECT_THAT(ErrorOf(document), HasSubstr("model.headSize: a head of 15 is odd"));
+}
+
+TEST(ParseJob, AModelToStartFromNeedsNoSizes) {
+  json document = Valid();
+  document["model"]["pretrained"] = {{"volume", "models"}, {"path", "llama"}};
+  auto job = Parse(document.dump());
+  ASSERT_TRUE(job.has_value()) << job.error().message;
+  EXPECT_EQ(job->model.pretrained->Resolve("/volumes"), "/volumes/models/llama");
+  EXPECT_TRUE(job->model.HasSizes());
+  document["model"] = {{"pretrained", {{"volume", "models"}, {"path", "llama"}}}};
+  job = Parse(document.dump());
+  ASSERT_TRUE(job.has_value()) << job.error().message;
+  EXPECT_FALSE(job->model.HasSizes());
+  document["model"]["hiddenSize"] = 8;
+  EXPECT_THAT(ErrorOf(document), HasSubstr("model.hiddenSize: unknown key"));
+  document["model"] = {{"pretrained", {{"volume", "models"}, {"path", "../llama"}}}};
+  EXPECT_THAT(ErrorOf(document), HasSubstr("model.pretrained.path: \"../llama\" leaves the volume"));
 }
 
 TEST(ParseJob, NamesImpossibleCombinations) {

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "tests/trainer/engine/harness.h"
+#include "trainer/checkpoint/huggingface.h"
 #include "trainer/model/family.h"
 
 namespace trainyard::model {
@@ -49,38 +50,22 @@ Golden Read(const std::string& name) {
   return golden;
 }
 
-Config ConfigOf(const json& c) {
-  if (c["model_type"] == "llama") {
-    return LlamaConfig{.layers = c["num_hidden_layers"],
-                       .hidden = c["hidden_size"],
-                       .heads = c["num_attention_heads"],
-                       .kv_heads = c["num_key_value_heads"],
-                       .ffn = c["intermediate_size"],
-                       .vocab = c["vocab_size"],
-                       .max_positions = c["max_position_embeddings"],
-                       .tied = c["tie_word_embeddings"],
-                       .rope_theta = c["rope_theta"],
-                       .norm_eps = c["rms_norm_eps"]};
-  }
-  return Gpt2Config{.layers = c["n_layer"],
-                    .hidden = c["n_embd"],
-                    .heads = c["n_head"],
-                    .ffn = c.value("n_inner", 4 * c["n_embd"].get<int64_t>()),
-                    .vocab = c["vocab_size"],
-                    .max_positions = c["n_positions"],
-                    .tied = c["tie_word_embeddings"],
-                    .norm_eps = c["layer_norm_epsilon"]};
+// As an import reads it.
+Config ConfigFrom(const json& config) {
+  const auto description = checkpoint::ParseConfigJson(config);
+  if (!description) throw std::runtime_error(description.error().message);
+  return ConfigOf(*description);
 }
 
 class GoldenModel : public testing::TestWithParam<const char*> {};
 
 // Both sides in float: each is off by a few units of the last place from the exact value.
-constexpr double kTolerance = 2e-6;
+constexpr double kTolerance = 3e-6;
 
 TEST_P(GoldenModel, GivesTransformersLogitsLossAndGradients) {
   at::set_num_threads(1);
   const Golden golden = Read(GetParam());
-  const Config config = ConfigOf(golden.config);
+  const Config config = ConfigFrom(golden.config);
   for (const auto mode :
        {ActivationCheckpointing::kNone, ActivationCheckpointing::kSelective, ActivationCheckpointing::kFull}) {
     PlainHost host(Units(config), at::kFloat, 1);
@@ -116,8 +101,11 @@ TEST_P(GoldenModel, GivesTransformersLogitsLossAndGradients) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenModel,
-                         testing::Values("llama_grouped_queries", "llama_one_key_head_tied", "llama_tied", "gpt2_tied",
-                                         "gpt2_untied"),
+                         testing::Values("llama_grouped_queries", "llama_one_key_head_tied", "llama_tied",
+                                         "llama_rope_linear", "llama_rope_llama3_head_size", "llama_rope_yarn",
+                                         "llama_rope_yarn_mscale", "llama_attention_bias", "mistral_window",
+                                         "mistral_head_size", "qwen2_tied", "qwen2_window_in_upper_layers", "qwen3",
+                                         "qwen3_bias_window_yarn", "gpt2_tied", "gpt2_untied"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
