@@ -9,15 +9,18 @@
 namespace trainyard::data {
 namespace {
 
-// The target after a separator begins another document: it gets no weight.
-void WeighTargets(int64_t separator, Batch& batch) {
+// The target after a separator begins another document, and a source may say of its own tokens that they do not count:
+// such targets get no weight.
+void WeighTargets(const std::vector<uint8_t>& counts, std::optional<int64_t> separator, Batch& batch) {
   const int64_t rows = batch.tokens.size(0), length = batch.tokens.size(1) - 1;
   batch.weights = at::ones({rows, length}, at::kFloat);
   const int64_t* token = batch.tokens.const_data_ptr<int64_t>();
   float* weight = batch.weights.mutable_data_ptr<float>();
   for (int64_t row = 0; row < rows; ++row) {
     for (int64_t t = 0; t < length; ++t) {
-      if (token[row * (length + 1) + t] != separator) continue;
+      const int64_t input = row * (length + 1) + t;
+      const bool counted = counts.empty() || counts[static_cast<size_t>(input + 1)] != 0;
+      if (counted && token[input] != separator) continue;
       weight[row * length + t] = 0;
       --batch.targets;
     }
@@ -54,8 +57,14 @@ Result<BatchReader> BatchReader::Make(std::vector<const TokenSource*> sources, M
                       " tokens, fewer than one sample of training.sequenceLength " +
                       std::to_string(options.sequence_length) + " and its last target");
     }
+    const TokenOrigin& origin = sources[k]->origin();
+    if (options.separator && origin.separator && *origin.separator != *options.separator) {
+      return Fail(ErrorCode::kInvalidArgument,
+                  "documents of " + origin.separator_file + " end with token " + std::to_string(*origin.separator) +
+                      ", data.documentSeparator says " + std::to_string(*options.separator));
+    }
     // The first source is shuffled as it would be alone, the others each in an order of their own.
-    read.push_back({sources[k], samples, options.seed + k * 0x9e3779b97f4a7c15ULL});
+    read.push_back({sources[k], samples, options.seed + k * 0x9e3779b97f4a7c15ULL, sources[k]->has_target_bits()});
   }
   return BatchReader(std::move(read), std::move(mixture), options);
 }
@@ -82,6 +91,8 @@ std::string BatchReader::fingerprint() const {
 Result<Batch> BatchReader::Load(int64_t cursor, int64_t rows) const {
   const int64_t width = options_.sequence_length + 1;
   Batch batch{at::empty({rows, width}, at::kLong), {}, rows * options_.sequence_length};
+  const bool bits = std::any_of(sources_.begin(), sources_.end(), [](const Source& s) { return s.bits; });
+  std::vector<uint8_t> counts(bits ? static_cast<size_t>(rows * width) : 0);
   for (int64_t i = 0; i < rows; ++i) {
     const MixturePlace place = mixture_.At(cursor + i);
     const Source& source = sources_[static_cast<size_t>(place.source)];
@@ -89,9 +100,12 @@ Result<Batch> BatchReader::Load(int64_t cursor, int64_t rows) const {
                                                               : place.position % source.samples;
     Status copied = source.tokens->Copy(sample * options_.sequence_length, width,
                                         batch.tokens.mutable_data_ptr<int64_t>() + i * width);
+    if (copied && bits) {
+      copied = source.tokens->CopyTargetBits(sample * options_.sequence_length, width, counts.data() + i * width);
+    }
     if (!copied) return Fail(copied.error());
   }
-  if (options_.separator) WeighTargets(*options_.separator, batch);
+  if (bits || options_.separator) WeighTargets(counts, options_.separator, batch);
   return batch;
 }
 

@@ -48,8 +48,10 @@ struct ReadOptions {
 };
 
 struct Batch {
-  at::Tensor tokens;    // [rows, sequence_length + 1] int64 on the CPU
-  at::Tensor weights;   // [rows, sequence_length] float: 0 for a target that does not count; undefined: all count
+  at::Tensor tokens;  // [rows, sequence_length + 1] int64 on the CPU
+  // [rows, sequence_length] float: 0 for a target that does not count, since it follows a separator or its file says
+  // so; undefined: all count.
+  at::Tensor weights;
   int64_t targets = 0;  // that count
 };
 
@@ -57,7 +59,8 @@ struct Batch {
 class BatchReader {
  public:
   // Sequence n of the stream is sequence `position` of source `source` of mixture.At(n); each source goes through its
-  // own samples in its own order. Error: kInvalidArgument when a source holds less than one sample.
+  // own samples in its own order. Error: kInvalidArgument when a source holds less than one sample, or when its
+  // documents end with another token than options.separator.
   static Result<BatchReader> Make(std::vector<const TokenSource*> sources, Mixture mixture, ReadOptions options);
   // One source.
   static Result<BatchReader> Make(const TokenSource& source, ReadOptions options);
@@ -74,6 +77,7 @@ class BatchReader {
     const TokenSource* tokens = nullptr;
     int64_t samples = 0;
     uint64_t seed = 0;
+    bool bits = false;  // it says of its tokens which count
   };
   BatchReader(std::vector<Source> sources, Mixture mixture, ReadOptions options)
       : sources_(std::move(sources)), mixture_(std::move(mixture)), options_(options) {}

@@ -27,6 +27,7 @@ std::string HexDigits(uint64_t value) {
 struct File {
   std::string path;
   MappedFile mapping;
+  bool target_bits = false;
   int64_t header = 0;   // bytes before the first token
   int width = 1;        // bytes per token
   int64_t vocab = 256;  // all tokens are below it
@@ -62,20 +63,34 @@ int64_t CopyTokens(const char* from, int64_t n, int64_t* out) {
 
 class MappedSource final : public TokenSource {
  public:
-  MappedSource(std::vector<File> files, std::string fingerprint)
-      : files_(std::move(files)), fingerprint_(std::move(fingerprint)) {}
+  MappedSource(std::vector<File> files, TokenOrigin origin, std::string fingerprint)
+      : files_(std::move(files)), origin_(std::move(origin)), fingerprint_(std::move(fingerprint)) {}
 
   int64_t tokens() const override { return files_.back().start + files_.back().tokens; }
   const std::string& fingerprint() const override { return fingerprint_; }
+  const TokenOrigin& origin() const override { return origin_; }
+  bool has_target_bits() const override {
+    return std::any_of(files_.begin(), files_.end(), [](const File& f) { return f.target_bits; });
+  }
+
+  Status CopyTargetBits(int64_t pos, int64_t n, uint8_t* out) const override {
+    if (Status within = CheckRange(pos, n); !within) return within;
+    for (auto file = FileOf(pos); n > 0; ++file) {
+      const int64_t offset = pos - file->start;
+      const int64_t count = std::min(n, file->tokens - offset);
+      const char* bits = file->mapping.data() + file->header + file->tokens * file->width;
+      for (int64_t i = offset; i < offset + count; ++i) {
+        *out++ = file->target_bits ? static_cast<uint8_t>(bits[i / 8]) >> (i % 8) & 1 : 1;
+      }
+      pos += count;
+      n -= count;
+    }
+    return {};
+  }
 
   Status Copy(int64_t pos, int64_t n, int64_t* out) const override {
-    if (pos < 0 || n < 0 || pos > tokens() - n) {
-      return Fail(ErrorCode::kInvalidArgument, "tokens " + std::to_string(pos) + " to " + std::to_string(pos + n) +
-                                                   " of " + std::to_string(tokens()) + " do not exist");
-    }
-    auto file =
-        std::upper_bound(files_.begin(), files_.end(), pos, [](int64_t at, const File& f) { return at < f.start; }) - 1;
-    for (; n > 0; ++file) {
+    if (Status within = CheckRange(pos, n); !within) return within;
+    for (auto file = FileOf(pos); n > 0; ++file) {
       const int64_t offset = pos - file->start;
       const int64_t count = std::min(n, file->tokens - offset);
       const char* from = file->mapping.data() + file->header + offset * file->width;
@@ -98,11 +113,60 @@ class MappedSource final : public TokenSource {
   }
 
  private:
+  Status CheckRange(int64_t pos, int64_t n) const {
+    if (pos >= 0 && n >= 0 && pos <= tokens() - n) return {};
+    return Fail(ErrorCode::kInvalidArgument, "tokens " + std::to_string(pos) + " to " + std::to_string(pos + n) +
+                                                 " of " + std::to_string(tokens()) + " do not exist");
+  }
+  std::vector<File>::const_iterator FileOf(int64_t pos) const {
+    return std::upper_bound(files_.begin(), files_.end(), pos, [](int64_t at, const File& f) { return at < f.start; }) -
+           1;
+  }
+
   const std::vector<File> files_;
+  const TokenOrigin origin_;
   const std::string fingerprint_;
 };
 
+// What its header says is filled in.
+Status TakeHeader(File& file, int64_t vocab, TokenOrigin& origin) {
+  const std::string_view head(file.mapping.data(),
+                              static_cast<size_t>(std::min(file.mapping.bytes(), kTokenHeaderBytes)));
+  const Result<TokenHeader> header = ParseTokenHeader(head, file.mapping.bytes());
+  if (!header) return Fail(header.error().code, "data file " + file.path + " " + header.error().message);
+  if (header->vocab > vocab) {
+    return Fail(ErrorCode::kInvalidArgument, "data file " + file.path + " has a vocabulary of " +
+                                                 std::to_string(header->vocab) + ", more than the model's " +
+                                                 std::to_string(vocab) + "; raise model.vocabSize");
+  }
+  if (header->tokens == 0) return Fail(ErrorCode::kInvalidArgument, "data file " + file.path + " holds no tokens");
+  file.header = header->bytes;
+  file.width = header->bytes_per_token;
+  file.vocab = header->vocab;
+  file.tokens = header->tokens;
+  file.target_bits = header->target_bits;
+  const TokenOrigin its{header->tokenizer, file.path, header->separator, file.path};
+  if (Status same = CheckSameOrigin(origin, its); !same) return same;
+  if (its.tokenizer != 0) origin.tokenizer = its.tokenizer, origin.tokenizer_file = file.path;
+  if (its.separator) origin.separator = its.separator, origin.separator_file = file.path;
+  return {};
+}
+
 }  // namespace
+
+Status CheckSameOrigin(const TokenOrigin& a, const TokenOrigin& b) {
+  if (a.tokenizer != 0 && b.tokenizer != 0 && a.tokenizer != b.tokenizer) {
+    return Fail(ErrorCode::kInvalidArgument, "data file " + b.tokenizer_file + " was made with another tokenizer (" +
+                                                 HexDigits(b.tokenizer) + ") than " + a.tokenizer_file + " (" +
+                                                 HexDigits(a.tokenizer) + "); make both with the same one");
+  }
+  if (a.separator && b.separator && *a.separator != *b.separator) {
+    return Fail(ErrorCode::kInvalidArgument,
+                "documents of " + b.separator_file + " end with token " + std::to_string(*b.separator) + ", those of " +
+                    a.separator_file + " with " + std::to_string(*a.separator) + "; make both with the same separator");
+  }
+  return {};
+}
 
 Result<std::unique_ptr<TokenSource>> TokenSource::Open(Format format, const std::vector<std::string>& paths,
                                                        int64_t vocab) {
@@ -113,6 +177,7 @@ Result<std::unique_ptr<TokenSource>> TokenSource::Open(Format format, const std:
     return Fail(ErrorCode::kInvalidArgument, "text needs a vocabulary of 256, the model has " + std::to_string(vocab));
   }
   std::vector<File> files;
+  TokenOrigin origin;
   int64_t start = 0;
   XXH3_state_t* state = XXH3_createState();
   XXH3_64bits_reset(state);
@@ -125,32 +190,16 @@ Result<std::unique_ptr<TokenSource>> TokenSource::Open(Format format, const std:
     File file;
     file.path = path;
     file.tokens = mapping->bytes();
-    if (format == Format::kTokens) {
-      const std::string_view head(mapping->data(), static_cast<size_t>(std::min(mapping->bytes(), kTokenHeaderBytes)));
-      Result<TokenHeader> header = ParseTokenHeader(head, mapping->bytes());
-      if (!header) {
-        return Fail(header.error().code, "data file " + path + " " + header.error().message);
-      }
-      if (header->vocab > vocab) {
-        return Fail(ErrorCode::kInvalidArgument, "data file " + path + " has a vocabulary of " +
-                                                     std::to_string(header->vocab) + ", more than the model's " +
-                                                     std::to_string(vocab) + "; raise model.vocabSize");
-      }
-      if (header->tokens == 0) {
-        return Fail(ErrorCode::kInvalidArgument, "data file " + path + " holds no tokens");
-      }
-      file.header = kTokenHeaderBytes;
-      file.width = header->bytes_per_token;
-      file.vocab = header->vocab;
-      file.tokens = header->tokens;
-    }
     file.mapping = std::move(*mapping);
+    if (format == Format::kTokens) {
+      if (Status taken = TakeHeader(file, vocab, origin); !taken) return Fail(taken.error());
+    }
     file.start = start;
     start += file.tokens;
     HashFile(state, file);
     files.push_back(std::move(file));
   }
-  return std::make_unique<MappedSource>(std::move(files), HexDigits(XXH3_64bits_digest(state)));
+  return std::make_unique<MappedSource>(std::move(files), std::move(origin), HexDigits(XXH3_64bits_digest(state)));
 }
 
 std::string Digest(const std::string& text) { return HexDigits(XXH3_64bits(text.data(), text.size())); }

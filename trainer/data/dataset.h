@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,8 +15,19 @@ namespace trainyard::data {
 
 enum class Format {
   kText,    // every byte is a token (vocabulary 256)
-  kTokens,  // 32-byte header, then tokens of 2 or 4 bytes, little endian: see token_file.h
+  kTokens,  // a header, then tokens of 2 or 4 bytes, little endian: see token_file.h
 };
+
+// Where tokens come from, as far as their files know.
+struct TokenOrigin {
+  uint64_t tokenizer = 0;            // hash; 0: not known
+  std::string tokenizer_file;        // a data file that says so
+  std::optional<int64_t> separator;  // the token that ends a document
+  std::string separator_file;
+};
+
+// Error: kInvalidArgument where both are known and differ; names both files.
+Status CheckSameOrigin(const TokenOrigin& a, const TokenOrigin& b);
 
 class TokenSource {
  public:
@@ -33,6 +45,12 @@ class TokenSource {
   // Copies tokens [pos, pos + n) to `out`. Errors: kInvalidArgument outside [0, tokens()), kDataLoss for a token that
   // is not below the vocabulary (names file, token and byte).
   virtual Status Copy(int64_t pos, int64_t n, int64_t* out) const = 0;
+  // Whether a file says of its tokens which count in the loss.
+  virtual bool has_target_bits() const = 0;
+  // out[i] = 1 where token pos + i counts as a target, else 0. Error: kInvalidArgument outside [0, tokens()).
+  virtual Status CopyTargetBits(int64_t pos, int64_t n, uint8_t* out) const = 0;
+  // What the headers of the files say; those that say nothing agree with all others.
+  virtual const TokenOrigin& origin() const = 0;
   // 16 hex digits (XXH3-64 over format, sizes and sampled blocks of each file, in order): the same for the same data
   // wherever it is mounted, kept in checkpoints so that a resume on other data is noticed.
   virtual const std::string& fingerprint() const = 0;

@@ -28,7 +28,10 @@ Outcome<double> Evaluate(Session& s) {
   const double targets = sums.back();
   double total = 0;
   for (int64_t i = 0; i < batches; ++i) total += sums[static_cast<size_t>(i)];
-  if (targets == 0) return Fails(contract::kExitData, "validation data: every target follows data.documentSeparator");
+  if (targets == 0)
+    return Fails(contract::kExitData,
+                 "validation data: no target counts: each follows data.documentSeparator, or its file says that it is "
+                 "not to be learned");
   return total / targets;
 }
 

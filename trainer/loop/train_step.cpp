@@ -171,7 +171,10 @@ Outcome<StepResult> TrainStep(Session& s, int64_t step) {
   result.saving = agreement.saving() > 0;
   result.save_due = agreement.save_due() > 0;
   if (result.tokens == 0) {
-    return Fails(contract::kExitData, "training data of " + label + ": every target follows data.documentSeparator");
+    return Fails(
+        contract::kExitData,
+        "training data of " + label +
+            ": no target counts: each follows data.documentSeparator, or its file says that it is not to be learned");
   }
   const double scale = 1.0 / agreement.tokens();
   // The same on every rank, so all skip the step, leave or go on together.

@@ -1,5 +1,6 @@
 #include "trainer/data/background_reader.h"
 
+#include <algorithm>
 #include <atomic>
 #include <random>
 #include <string>
@@ -15,6 +16,12 @@ class CountingSource final : public TokenSource {
   explicit CountingSource(int64_t tokens) : tokens_(tokens), good_(tokens) {}
   int64_t tokens() const override { return tokens_; }
   const std::string& fingerprint() const override { return fingerprint_; }
+  const TokenOrigin& origin() const override { return origin_; }
+  bool has_target_bits() const override { return false; }
+  Status CopyTargetBits(int64_t /*pos*/, int64_t n, uint8_t* out) const override {
+    std::fill_n(out, n, uint8_t{1});
+    return {};
+  }
   Status Copy(int64_t pos, int64_t n, int64_t* out) const override {
     ++copies_;
     copies_.notify_all();
@@ -31,6 +38,7 @@ class CountingSource final : public TokenSource {
 
  private:
   const std::string fingerprint_ = "0000000000000000";
+  const TokenOrigin origin_;
 };
 
 BackgroundReader::Options Plan(int64_t steps, size_t depth = 4) {
