@@ -16,8 +16,9 @@ FROM ${BASE} AS build
 ARG BUILD ACCELERATOR
 ENV DEBIAN_FRONTEND=noninteractive TRAINYARD_CACHE=/cache
 WORKDIR /src
-# Set-up first, so that its layer outlives changes of the sources. A prebuilt context has no such script.
+# Set-up first, so that its layer outlives changes of the sources. A prebuilt context has neither script nor crates.
 COPY Dockerfile tests/setup.s[h] tests/
+COPY Dockerfile trainer/tokenizer/Cargo.* trainer/tokenizer/
 RUN [ "$BUILD" = prebuilt ] || TRAINYARD_SETUP=build bash tests/setup.sh
 COPY . .
 RUN [ "$BUILD" = prebuilt ] || { \

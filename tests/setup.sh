@@ -6,6 +6,7 @@
 #
 #   TRAINYARD_CACHE               where all but the Debian packages goes (default: ~/.cache/trainyard)
 #   TRAINYARD_SETUP=build         only what compiling the programs needs: build packages, LibTorch, CUDA's headers and NCCL
+#   TRAINYARD_TOKENIZERS=OFF      without the crates that read tokenizer.json; say it to cmake as well
 #   TRAINYARD_REQUIRE_CLUSTER=1   fail when the parts of the cluster tests cannot be had; otherwise those tests skip and say so
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -19,7 +20,7 @@ packages=(
   build-essential cmake ninja-build git ca-certificates python3 python3-pip python3-venv   # tools
   ccache mold clang-format-19                                                              # speed and style
   libcpprest-dev libboost-dev libssl-dev libyaml-cpp-dev libspdlog-dev libfmt-dev nlohmann-json3-dev
-  libexpected-dev libcli11-dev libxxhash-dev libgloo-dev                                   # libraries
+  libexpected-dev libcli11-dev libxxhash-dev libgloo-dev libsentencepiece-dev              # libraries
   prometheus-cpp-dev
 )
 test_packages=(
@@ -35,6 +36,10 @@ case $what in
   build) ;;
   *) die "TRAINYARD_SETUP is $what; it can be all (or empty) and build" ;;
 esac
+# Cargo for trainer/tokenizer: one that is here and new enough, else Debian's newer one (its package "cargo" is too old).
+cargo_ready() { command -v cargo >/dev/null && cargo --version 2>/dev/null | awk '{ split($2, v, "."); exit !(v[1] > 1 || v[2] >= 85) }'; }
+tokenizers=${TRAINYARD_TOKENIZERS:-ON}
+[ "$tokenizers" = OFF ] || cargo_ready || packages+=(cargo-web rustc-web)
 missing=()
 for p in "${packages[@]}"; do
   [ "$(dpkg-query -W -f='${db:Status-Status}' "$p" 2>/dev/null || true)" = installed ] || missing+=("$p")
@@ -122,6 +127,21 @@ PY
 if [ ! -f "$cuda/.complete" ]; then
   say "fetching NCCL 2.28.9 and CUDA's headers (200 MB, once, into $cuda)"
   fetch_cuda || say "they could not be fetched: the plug-ins for GPUs will not be built here"
+fi
+
+# ---- The crates behind trainer/tokenizer: their sources, as Cargo.lock names them, so that building needs no network ------
+lock="$here/../trainer/tokenizer/Cargo.lock"
+crates="$cache/crates-$(sha256sum <"$lock" | cut -c1-16)"
+fetch_crates() {
+  local part
+  part=$(mktemp -d "$crates.part.XXXXXX")
+  cargo vendor --quiet --locked --versioned-dirs --manifest-path "${lock%lock}toml" "$part/crates" >/dev/null &&
+    touch "$part/.complete" || { rm -rf "$part"; return 1; }
+  mv -T "$part" "$crates" 2>/dev/null || rm -rf "$part"   # another set-up was first
+}
+if [ "$tokenizers" != OFF ] && [ ! -f "$crates/.complete" ]; then
+  say "fetching the crates of trainer/tokenizer (25 MB, once, into $crates)"
+  fetch_crates || die "the crates could not be fetched: is crates.io reachable? Run tests/setup.sh again, or do without tokenizer.json: export TRAINYARD_TOKENIZERS=OFF"
 fi
 
 # ---- Python for the checks that open our checkpoints with other people's code ----------------------------------

@@ -23,6 +23,7 @@ ARROWS = {
     "trainer/contract": [],
     "operator/http": ["operator/base"],
     "trainer/checkpoint": ["operator/base", "trainer/contract"],
+    "trainer/tokenizer": ["operator/base"],
     "operator/api": ["operator/base"],
     "operator/sizing": ["operator/api"],
     "operator/placement": ["operator/api", "operator/sizing"],
@@ -33,7 +34,7 @@ ARROWS = {
     "operator/runtime": ["operator/cluster", "operator/http"],
     "operator/controller": ["operator/cluster", "operator/lifecycle", "operator/runtime"],
     "operator/cli": ["operator/controller", "operator/local", "operator/kube", "operator/http", "trainer/checkpoint",
-                     "operator/sizing"],
+                     "operator/sizing", "trainer/data", "trainer/tokenizer"],
     "operator": ["operator/controller", "operator/kube", "operator/runtime", "operator/http", "operator/sizing"],
     "trainer/launch": ["operator/base", "operator/http", "trainer/contract"],
     "trainer/config": ["operator/base", "trainer/contract"],
@@ -45,7 +46,7 @@ ARROWS = {
     "trainer/model": ["trainer/engine", "trainer/checkpoint"],
     "trainer/observe": ["operator/base", "trainer/contract"],
     "trainer/loop": ["trainer/config", "trainer/data", "trainer/model", "trainer/engine", "trainer/checkpoint",
-                     "trainer/observe", "trainer/device", "trainer/dist", "trainer/optim"],
+                     "trainer/observe", "trainer/device", "trainer/dist", "trainer/optim", "trainer/tokenizer"],
 }
 # Programs: each main is wired from its top room.
 MAINS = {"operator/main.cpp": "operator", "operator/manager.h": "operator", "operator/manager.cpp": "operator",
@@ -58,6 +59,8 @@ DOORS = [
     (r"<yaml-cpp/", r"operator/api/yaml\.cpp|operator/kube/config[a-z_]*\.cpp"),
     (r"<prometheus/", r"operator/runtime/metrics[a-z_]*\.(h|cpp)"),
     (r"<CLI/", r"operator/cli/.*|operator/main\.cpp|trainer/launch/main\.cpp|trainer/main\.cpp"),
+    (r"<sentencepiece_", r"trainer/tokenizer/sentence_piece\.cpp"),
+    (r"tokenizer/crate\.h", r"trainer/tokenizer/hugging_face\.cpp"),
     (r"<torch/csrc/distributed|<gloo/|<nccl", r"trainer/dist/.*\.(cpp|h)"),
     (r"<ATen/|<torch/|<c10/", r"trainer/(device|dist|data|optim|engine|model|loop)/.*|trainer/main\.cpp"),
 ]

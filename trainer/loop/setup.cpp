@@ -16,6 +16,7 @@
 #include "trainer/loop/description.h"
 #include "trainer/loop/determinism.h"
 #include "trainer/loop/optimizer.h"
+#include "trainer/loop/tokenizer_check.h"
 #include "trainer/observe/log.h"
 
 namespace trainyard::loop {
@@ -168,6 +169,7 @@ Outcome<void> Prepare(Session& s, const config::GetEnv& get) {
   s.report->Phase(contract::phase::kStarting);
   if (auto train = OpenTraining(s); !train) return Fails(train.error());
   if (auto validation = OpenValidation(s); !validation) return Fails(validation.error());
+  if (auto same = CheckTokenizers(s); !same) return Fails(same.error());
   WarnOfIdleRanks(s);
   if (const char* where = get(kEnvSampleLog); where != nullptr) {
     auto log = SampleLog::Open(SampleLogPath(where, env.run_dir, env.attempt, env.rank));

@@ -92,6 +92,36 @@ TEST_F(ExitTest, TokensOutOfRange) {
          AllOf(HasSubstr("training data of step "), HasSubstr("train.bin: token 5000 (byte 10032) is 999")), 2, 2);
 }
 
+// Version 2 of such a file, which knows its tokenizer.
+std::string TokenFile(const std::vector<uint16_t>& tokens, uint64_t vocab, uint64_t tokenizer) {
+  std::string file = TokenFile(tokens, vocab);
+  file[8] = 2;
+  return file.insert(32, std::string(reinterpret_cast<const char*>(&tokenizer), 8) + std::string(24, '\0'));
+}
+
+// Tokens mean something to the model whose tokenizer made them, and to no other.
+TEST_F(ExitTest, TokensOfAnotherTokenizer) {
+  const std::vector<uint16_t> tokens(8 * 32 * 60 + 1, 7);
+  WriteText(dir_ / "volumes/corpus/train.bin", TokenFile(tokens, 256, 0xabc));
+  WriteText(dir_ / "volumes/corpus/valid.bin", TokenFile(tokens, 256, 0xdef));
+  job_["data"] = {{"format", "Tokens"},
+                  {"train", {{{"volume", "corpus"}, {"path", "train.bin"}}}},
+                  {"validation", {{{"volume", "corpus"}, {"path", "valid.bin"}}}}};
+  Expect(contract::kExitData, "Configuration",
+         AllOf(HasSubstr("valid.bin was made with another tokenizer (0000000000000def) than "),
+               HasSubstr("train.bin (0000000000000abc)")));
+  job_["data"].erase("validation");
+  job_["training"]["evaluation"]["everySteps"] = 0;
+  const std::filesystem::path model = CheckpointRoot() + "/huggingface";
+  std::filesystem::create_directories(model);
+  WriteText(model / "tokenizer.model", "of another");
+  Expect(contract::kExitData, "Configuration",
+         AllOf(HasSubstr("train.bin was made with another tokenizer (0000000000000abc) than the model's in " +
+                         model.string()),
+               HasSubstr("trainyard data tokenize --tokenizer " + model.string())),
+         2);
+}
+
 // The file is mapped: what another program cuts off is gone at the next touch.
 TEST_F(ExitTest, DataThatShrinksUnderTheRun) {
   job_["training"]["steps"] = 100'000;

@@ -1,0 +1,53 @@
+#include "trainer/loop/tokenizer_check.h"
+
+#include <string>
+#include <vector>
+
+#include "trainer/tokenizer/tokenizer_file.h"
+
+namespace trainyard::loop {
+namespace {
+
+// Where a model's files lie, its tokenizer among them: beside its checkpoints.
+std::vector<std::string> ModelDirectories(const Session& s) {
+  std::vector<std::string> directories;
+  if (!s.job.checkpoint) return directories;
+  const config::Checkpoint& checkpoint = *s.job.checkpoint;
+  directories.push_back(checkpoint.directory.Resolve(s.env.volume_root) + "/huggingface");
+  if (checkpoint.resume_from) {
+    directories.push_back(checkpoint.resume_from->directory.Resolve(s.env.volume_root) + "/huggingface");
+  }
+  return directories;
+}
+
+Outcome<void> CheckModel(const std::string& directory, const data::TokenOrigin& origin) {
+  if (origin.tokenizer == 0) return {};
+  const auto hash = tokenizer::HashIn(directory);
+  if (!hash) return Fails(contract::kExitData, hash.error().message);
+  if (!*hash || **hash == origin.tokenizer) return {};
+  return Fails(contract::kExitData, "data file " + origin.tokenizer_file + " was made with another tokenizer (" +
+                                        tokenizer::HashText(origin.tokenizer) + ") than the model's in " + directory +
+                                        " (" + tokenizer::HashText(**hash) +
+                                        "); make it again with 'trainyard data tokenize --tokenizer " + directory +
+                                        "'");
+}
+
+}  // namespace
+
+Outcome<void> CheckTokenizers(const Session& s) {
+  std::vector<const data::TokenSource*> sources;
+  for (const auto& source : s.train_sources) sources.push_back(source.get());
+  if (s.validation_source) sources.push_back(s.validation_source.get());
+  for (size_t i = 0; i < sources.size(); ++i) {
+    for (size_t j = i + 1; j < sources.size(); ++j) {
+      const Status same = data::CheckSameOrigin(sources[i]->origin(), sources[j]->origin());
+      if (!same) return Fails(contract::kExitData, same.error().message);
+    }
+    for (const std::string& directory : ModelDirectories(s)) {
+      if (auto same = CheckModel(directory, sources[i]->origin()); !same) return same;
+    }
+  }
+  return {};
+}
+
+}  // namespace trainyard::loop
