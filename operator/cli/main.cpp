@@ -10,6 +10,7 @@
 
 #include "operator/cli/checkpoints/checkpoints_command.h"
 #include "operator/cli/client_commands.h"
+#include "operator/cli/data/data_command.h"
 #include "operator/cli/exit_codes.h"
 #include "operator/cli/plan/plan_command.h"
 #include "operator/cli/run/interrupts.h"
@@ -68,6 +69,7 @@ int Main(int argc, char** argv) {
   AddTopologyCommand(app, exit_code, std::cout, std::cerr);
   AddTopCommand(app, exit_code, {std::cout, std::cerr, clock, ConnectForTop});
   AddCheckpointsCommand(app, exit_code, std::cout, std::cerr, RunCheckpointsInPod);
+  AddDataCommand(app, exit_code, console, clock);
   app.add_subcommand("version", "Print the version")->callback([] {
     std::cout << "trainyard " TRAINYARD_VERSION "\n";
   });
