@@ -24,7 +24,7 @@ Result<std::string> ConfigText(const ModelDescription& model, const CarriedFiles
   const Result<ModelDescription> theirs = ParseConfigJson(nlohmann::json(config));
   const std::string path = carried.directory + "/config.json";
   if (!theirs) return Fail(theirs.error().Wrap(path));
-  const std::string difference = IdentityDifference(ModelIdentity(*theirs), ModelIdentity(model));
+  const std::string difference = IdentityDifference(ModelIdentity(*theirs), ModelIdentity(model), "in the checkpoint");
   if (!difference.empty()) {
     return Fail(ErrorCode::kFailedPrecondition,
                 path + " is of another model than the checkpoint: " + difference + "; remove it to export without");

@@ -46,7 +46,9 @@ Result<ModelDescription> ReadConfigJson(const std::string& path, FileSystem& fs 
 // The member "model" of our train_state.json, by which a job knows whether a checkpoint is of its model. Options are in
 // it where they are not those of a plain Llama or GPT-2.
 nlohmann::ordered_json ModelIdentity(const ModelDescription& model);
-// The first difference between two such members, "KEY is A there and B in the job"; empty: they are of one model.
-std::string IdentityDifference(const nlohmann::json& there, const nlohmann::json& in_job);
+// The first difference between two such members, "KEY is A there and B in the job", or wherever `here` is; empty: they
+// are of one model.
+std::string IdentityDifference(const nlohmann::json& there, const nlohmann::json& here,
+                               const std::string& where = "in the job");
 
 }  // namespace trainyard::checkpoint

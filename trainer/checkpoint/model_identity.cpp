@@ -87,15 +87,15 @@ ModelDescription FromIdentity(const json& identity) {
   return m;
 }
 
-std::string IdentityDifference(const json& there, const json& in_job) {
+std::string IdentityDifference(const json& there, const json& here, const std::string& where) {
   const auto value = [](const json& side, const std::string& key) {
     return side.is_object() ? side.value(key, json()) : json();
   };
   const auto shown = [](const json& v) { return v.is_null() ? std::string("not said") : v.dump(); };
-  for (const json* keys : {&in_job, &there}) {
+  for (const json* keys : {&here, &there}) {
     for (const auto& item : keys->items()) {
-      const json a = value(there, item.key()), b = value(in_job, item.key());
-      if (a != b) return item.key() + " is " + shown(a) + " there and " + shown(b) + " in the job";
+      const json a = value(there, item.key()), b = value(here, item.key());
+      if (a != b) return item.key() + " is " + shown(a) + " there and " + shown(b) + " " + where;
     }
   }
   return "";

@@ -16,8 +16,10 @@
 #include "trainer/checkpoint/retention.h"
 #include "trainer/loop/determinism.h"
 #include "trainer/loop/exchange.h"
+#include "trainer/loop/export.h"
 #include "trainer/loop/live_state.h"
 #include "trainer/loop/optimizer.h"
+#include "trainer/loop/pretrained.h"
 #include "trainer/loop/state.h"
 #include "trainer/observe/log.h"
 
@@ -146,6 +148,7 @@ Outcome<Choice> Choose(const Session& s, int64_t below, bool foreign, const std:
 
 // Said aloud: a start from zero where a checkpoint was expected must be seen.
 Outcome<void> FromTheBeginning(Session& s) {
+  if (s.job.model.pretrained) return StartFromPretrained(s);
   s.report->status().resumed_from_step = 0;
   if (s.job.checkpoint && s.env.rank == 0) observe::Info("no checkpoint to resume from: training starts at step 0");
   return {};
@@ -237,6 +240,7 @@ Outcome<void> Restore(Session& s) {
   s.report->Phase(contract::phase::kRestoring);
   if (s.env.rank == 0) {
     if (auto refused = RefuseHistoryOfOthers(s); !refused) return refused;
+    if (auto place = CheckExportPlace(s); !place) return place;
     if (auto taken = TakeOver(s); !taken) return taken;
   }
   const auto begin = std::chrono::steady_clock::now();
@@ -274,6 +278,10 @@ Outcome<void> Restore(Session& s) {
     }
     if (s.env.rank == 0 && below != kNoLimit && !choice.foreign) {
       if (auto aside = SetAside(s, choice.step); !aside) return aside;
+    }
+    if (s.env.rank == 0 && choice.foreign) {
+      const std::string from = s.job.checkpoint->resume_from->directory.Resolve(s.env.volume_root);
+      if (auto taken = TakeSourceFiles(s, from); !taken) return taken;
     }
     told.pop_back();
     GoOn(s, choice, progress, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(), told);

@@ -11,6 +11,7 @@
 #include "trainer/data/mapped_file.h"
 #include "trainer/loop/determinism.h"
 #include "trainer/loop/evaluate.h"
+#include "trainer/loop/export.h"
 #include "trainer/loop/profile.h"
 #include "trainer/loop/rank_figures.h"
 #include "trainer/loop/restore.h"
@@ -158,6 +159,9 @@ Outcome<contract::ExitCode> RunSession(Session& s) {
   s.report->status().parameter_hash = s.engine->ParameterHash();
   s.report->status().state_hash = StateHash(s);
   const bool stopped = *ended == contract::kExitStopped;
+  if (!stopped) {
+    if (auto exported = ExportOnSuccess(s); !exported) return Fails(exported.error());
+  }
   if (stopped && !s.job.checkpoint)
     observe::Warn(c10::str("stopped at step ", s.progress.step, " without checkpoints: it is lost"));
   observe::Info(c10::str(stopped ? "stopped" : "finished", " at step ", s.progress.step, " of ", s.job.training.steps,

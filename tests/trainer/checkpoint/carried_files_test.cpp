@@ -216,7 +216,7 @@ TEST_F(CarriedFilesTest, FilesOfAnotherModelAreNamed) {
   EXPECT_EQ(Export().error().message,
             root_ +
                 "/huggingface/config.json is of another model than the checkpoint: ropeTheta is 500000.0 there and "
-                "10000.0 in the job; remove it to export without");
+                "10000.0 in the checkpoint; remove it to export without");
   EXPECT_FALSE(stdfs::exists(out_));
   Write(root_ + "/huggingface/model.safetensors.header", "xx");
   Write(root_ + "/huggingface/config.json", ConfigJson(SmallLlama(), "F32").dump());
