@@ -10,6 +10,12 @@
 
 namespace trainyard::api {
 
+// A directory in a volume.
+struct VolumeDirectory {
+  std::string volume;
+  std::string path;
+};
+
 // ---- spec.checkpoint --------------------------------------------------------------------------------------------
 
 enum class Resume { kLatest, kNever, kStep };
@@ -42,6 +48,7 @@ struct Checkpoint {
   int64_t resume_step = 0;
   std::optional<ResumeFrom> resume_from;
   OnDelete on_delete = OnDelete::kRetain;
+  std::optional<VolumeDirectory> export_on_success;  // where the model of the last step goes as Hugging Face has it
 };
 
 // ---- status -----------------------------------------------------------------------------------------------------

@@ -21,16 +21,24 @@ void Fields(A& a, V& v) {
   a("hiddenSize", v.hidden_size);
   a("attentionHeads", v.attention_heads);
   a("kvHeads", v.kv_heads);
+  a("headSize", v.head_size);
   a("ffnSize", v.ffn_size);
   a("vocabSize", v.vocab_size);
   a("tiedEmbeddings", v.tied_embeddings);
   a("maxPositions", v.max_positions);
 }
 
+template <typename A, Of<VolumeDirectory> V>
+void Fields(A& a, V& v) {
+  a("volume", v.volume);
+  a("path", v.path);
+}
+
 template <typename A, Of<Model> V>
 void Fields(A& a, V& v) {
   a.Count("parameters", v.parameters);
   a("architecture", v.architecture);
+  a("pretrained", v.pretrained);
 }
 
 template <typename A, Of<DataFile> V>
@@ -156,12 +164,7 @@ void Fields(A& a, V& v) {
   a("resumeStep", v.resume_step);
   a("resumeFrom", v.resume_from);
   a("onDelete", v.on_delete);
-}
-
-template <typename A, Of<VolumeDirectory> V>
-void Fields(A& a, V& v) {
-  a("volume", v.volume);
-  a("path", v.path);
+  a("exportOnSuccess", v.export_on_success);
 }
 
 template <typename A, Of<Profile> V>

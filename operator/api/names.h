@@ -24,7 +24,8 @@ struct EnumNames;
     static constexpr std::array<std::pair<E, std::string_view>, N> kAll{{__VA_ARGS__}}; \
   }
 
-TRAINYARD_ENUM_NAMES(Family, 2, {Family::kLlama, "Llama"}, {Family::kGpt2, "GPT2"});
+TRAINYARD_ENUM_NAMES(Family, 5, {Family::kLlama, "Llama"}, {Family::kMistral, "Mistral"}, {Family::kQwen2, "Qwen2"},
+                     {Family::kQwen3, "Qwen3"}, {Family::kGpt2, "GPT2"});
 TRAINYARD_ENUM_NAMES(DataFormat, 2, {DataFormat::kText, "Text"}, {DataFormat::kTokens, "Tokens"});
 TRAINYARD_ENUM_NAMES(DeviceKind, 3, {DeviceKind::kAuto, "Auto"}, {DeviceKind::kCpu, "CPU"},
                      {DeviceKind::kCuda, "CUDA"});

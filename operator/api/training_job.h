@@ -31,7 +31,7 @@ inline constexpr int kMaxNameLength = 45;
 
 // ---- spec ---------------------------------------------------------------------------------------------------
 
-enum class Family { kLlama, kGpt2 };
+enum class Family { kLlama, kMistral, kQwen2, kQwen3, kGpt2 };
 enum class DataFormat { kText, kTokens };
 enum class Strategy { kAuto, kDdp, kZero1, kZero2, kFsdp, kHsdp };
 enum class OffloadTo { kNone, kCpu, kNvme };
@@ -45,6 +45,7 @@ struct Architecture {
   int64_t hidden_size = 0;
   int64_t attention_heads = 0;
   int64_t kv_heads = 0;    // 0: attentionHeads
+  int64_t head_size = 0;   // 0: hiddenSize / attentionHeads; not of GPT2
   int64_t ffn_size = 0;    // 0: 8/3 of hiddenSize, rounded up to a multiple of 16; of GPT2: 4 times hiddenSize
   int64_t vocab_size = 0;  // 0: 256 for Text, required for Tokens
   bool tied_embeddings = false;
@@ -54,6 +55,7 @@ struct Architecture {
 struct Model {
   std::string parameters;  // "7B"; empty when an architecture is given. Kept as text, read by ParseCount
   std::optional<Architecture> architecture;
+  std::optional<VolumeDirectory> pretrained;  // a Hugging Face directory to start from; one of the others is beside it
 };
 
 struct DataFile {
@@ -102,12 +104,6 @@ struct Gpus {
 struct Budget {
   double max_hours = 0;
   double max_cost = 0;  // needs a catalogue with prices
-};
-
-// A directory in a volume, for what the trainer writes besides checkpoints.
-struct VolumeDirectory {
-  std::string volume;
-  std::string path;
 };
 
 // A timeline of a few steps, of every rank.

@@ -17,20 +17,32 @@ namespace {
 constexpr int64_t kMaxGpus = 65'536;
 constexpr int64_t kMaxParameters = 1'000'000'000'000'000;
 
+void CheckHeadSize(Checks& c, const Architecture& a) {
+  const std::string p = "spec.model.architecture.headSize";
+  if (a.family == Family::kGpt2) {
+    c.Report(p, "is not of GPT2, whose heads are hiddenSize / attentionHeads wide; leave it out");
+  } else if (a.head_size % 2 != 0) {
+    c.Report(p, std::to_string(a.head_size) + " is odd, and rotary embeddings need pairs");
+  }
+}
+
 void CheckArchitecture(Checks& c, const Architecture& a, const Spec& spec) {
   const std::string p = "spec.model.architecture.";
   c.Range(p + "layers", a.layers, 1, 1024);
   c.Range(p + "hiddenSize", a.hidden_size, 1, 1'048'576);
   c.Range(p + "attentionHeads", a.attention_heads, 1, 4096);
   c.Range(p + "kvHeads", a.kv_heads, 0, 4096);
+  c.Range(p + "headSize", a.head_size, 0, 1024);
   c.Range(p + "ffnSize", a.ffn_size, 0, 4'194'304);
   c.Range(p + "vocabSize", a.vocab_size, 0, 16'777'216);
   c.Range(p + "maxPositions", a.max_positions, 0, kMaxSequence);
   if (a.attention_heads > 0 && a.hidden_size > 0) {
-    if (a.hidden_size % a.attention_heads != 0) {
+    if (a.head_size > 0) {
+      CheckHeadSize(c, a);
+    } else if (a.hidden_size % a.attention_heads != 0) {
       c.Report(p + "hiddenSize", std::to_string(a.hidden_size) + " is not divisible by attentionHeads " +
                                      std::to_string(a.attention_heads));
-    } else if (a.family == Family::kLlama && a.hidden_size / a.attention_heads % 2 != 0) {
+    } else if (a.family != Family::kGpt2 && a.hidden_size / a.attention_heads % 2 != 0) {
       c.Report(p + "hiddenSize", "the head size " + std::to_string(a.hidden_size / a.attention_heads) +
                                      " (hiddenSize / attentionHeads) must be even for rotary embeddings");
     }
@@ -69,7 +81,11 @@ void CheckModel(Checks& c, const Spec& spec) {
   }
   if (!model.parameters.empty() && model.architecture) {
     c.Report("spec.model", "give parameters or architecture, not both");
-  } else if (spec.UsesBundledTrainer() && !model.architecture) {
+  } else if (model.pretrained && model.parameters.empty() && !model.architecture) {
+    c.Report("spec.model",
+             "pretrained needs architecture or parameters beside it, since the operator cannot read the volume; "
+             "trainyard plan --config writes them");
+  } else if (spec.UsesBundledTrainer() && !model.architecture && !model.pretrained) {
     c.Report("spec.model.architecture",
              "is required, since the bundled trainer must know the model; parameters alone "
              "is enough with an image or command of your own");
@@ -77,6 +93,12 @@ void CheckModel(Checks& c, const Spec& spec) {
     c.Report("spec.model", "give parameters (such as 7B) or architecture");
   }
   if (model.architecture) CheckArchitecture(c, *model.architecture, spec);
+  if (!model.pretrained) return;
+  const std::string p = "spec.model.pretrained";
+  CheckDirectory(c, spec, p, model.pretrained->volume, model.pretrained->path);
+  if (!spec.UsesBundledTrainer()) {
+    c.Report(p, "needs the bundled trainer: a program of your own reads its model itself");
+  }
 }
 
 void CheckBudget(Checks& c, const Budget& b) {

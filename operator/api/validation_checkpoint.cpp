@@ -63,6 +63,22 @@ void CheckOwnNames(Checks& c, const std::string& path) {
   }
 }
 
+// A directory of its own: what lies among checkpoints is taken for theirs.
+void CheckExport(Checks& c, const TrainingJob& job) {
+  const Checkpoint& ck = *job.spec.checkpoint;
+  if (!ck.export_on_success) return;
+  const std::string p = kPrefix + "exportOnSuccess";
+  const VolumeDirectory& place = *ck.export_on_success;
+  CheckDirectory(c, job.spec, p, place.volume, place.path);
+  const std::string& own = ck.path.empty() ? job.meta.name : ck.path;
+  if (!ck.volume.empty() && place.volume == ck.volume && (place.path + "/").starts_with(own + "/")) {
+    c.Report(p + ".path", Quoted(place.path) + " is in the directory of the job's checkpoints; name another");
+  }
+  if (!job.spec.UsesBundledTrainer()) {
+    c.Report(p, "needs the bundled trainer: a program of your own writes its model itself");
+  }
+}
+
 }  // namespace
 
 void CheckCheckpoint(Checks& c, const TrainingJob& job) {
@@ -76,6 +92,7 @@ void CheckCheckpoint(Checks& c, const TrainingJob& job) {
   CheckCadence(c, ck);
   CheckResume(c, ck);
   CheckResumeFrom(c, job);
+  CheckExport(c, job);
   if (ck.on_delete == OnDelete::kDelete && !job.spec.UsesBundledTrainer()) {
     c.Report(kPrefix + "onDelete",
              "Delete needs the bundled trainer: of a program of your own nobody else knows which files are its "

@@ -31,7 +31,7 @@ json DataPart(const api::Data& data) {
   return out;
 }
 
-json ModelPart(const api::Architecture& a) {
+json SizesPart(const api::Architecture& a) {
   json out = {{"family", Name(a.family)},
               {"layers", a.layers},
               {"hiddenSize", a.hidden_size},
@@ -43,7 +43,16 @@ json ModelPart(const api::Architecture& a) {
               {"maxPositions", a.max_positions},
               // Not in the API yet: the constants of Llama 2 and GPT-2.
               {"normEpsilon", 1e-5}};
-  if (a.family == api::Family::kLlama) out["ropeTheta"] = 10000.0;
+  if (a.family != api::Family::kGpt2) out["ropeTheta"] = 10000.0;
+  if (a.head_size > 0) out["headSize"] = a.head_size;
+  return out;
+}
+
+// Of a model to start from the trainer reads the details in its config.json; it compares the sizes where there are
+// some.
+json ModelPart(const api::Model& model) {
+  json out = model.architecture ? SizesPart(*model.architecture) : json::object();
+  if (const auto& from = model.pretrained) out["pretrained"] = {{"volume", from->volume}, {"path", from->path}};
   return out;
 }
 
@@ -135,6 +144,9 @@ json CheckpointPart(const api::Checkpoint& c, const std::optional<api::Checkpoin
     out["resumeFrom"] = {
         {"volume", from->volume}, {"path", from->path}, {"step", from->step}, {"weightsOnly", from->weights_only}};
   }
+  if (const auto& place = c.export_on_success) {
+    out["exportOnSuccess"] = {{"volume", place->volume}, {"path", place->path}};
+  }
   return out;
 }
 
@@ -167,7 +179,7 @@ json ResolvedJob(const api::TrainingJob& job, const api::PlanStatus& plan) {
     if (plan.offload == "NVMe") out["parallelism"]["offloadVolume"] = spec.parallelism.offload_volume;
   }
   if (json observe = ObservePart(spec, device, plan); !observe.empty()) out["observe"] = std::move(observe);
-  if (spec.model.architecture) out["model"] = ModelPart(*spec.model.architecture);
+  if (spec.model.architecture || spec.model.pretrained) out["model"] = ModelPart(spec.model);
   if (spec.data) out["data"] = DataPart(*spec.data);
   if (spec.checkpoint) out["checkpoint"] = CheckpointPart(*spec.checkpoint, job.status.checkpoint);
   return out;

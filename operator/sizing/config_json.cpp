@@ -15,16 +15,17 @@ struct Known {
   const char* architecture;
   const char* model_type;
   ModelShape (*read)(ConfigFields& fields);
+  std::optional<api::Family> family = std::nullopt;
 };
-constexpr Known kKnown[] = {{"LlamaForCausalLM", "llama", ReadLlama},
-                            {"MistralForCausalLM", "mistral", ReadMistral},
-                            {"Qwen2ForCausalLM", "qwen2", ReadQwen2},
-                            {"Qwen3ForCausalLM", "qwen3", ReadQwen3},
+constexpr Known kKnown[] = {{"LlamaForCausalLM", "llama", ReadLlama, api::Family::kLlama},
+                            {"MistralForCausalLM", "mistral", ReadMistral, api::Family::kMistral},
+                            {"Qwen2ForCausalLM", "qwen2", ReadQwen2, api::Family::kQwen2},
+                            {"Qwen3ForCausalLM", "qwen3", ReadQwen3, api::Family::kQwen3},
                             {"GemmaForCausalLM", "gemma", ReadGemma},
                             {"Gemma2ForCausalLM", "gemma2", ReadGemma2},
                             {"Gemma3ForCausalLM", "gemma3_text", ReadGemma3},
                             {"Phi3ForCausalLM", "phi3", ReadPhi3},
-                            {"GPT2LMHeadModel", "gpt2", ReadGpt2},
+                            {"GPT2LMHeadModel", "gpt2", ReadGpt2, api::Family::kGpt2},
                             {"GPTNeoXForCausalLM", "gpt_neox", ReadGptNeox},
                             {"MixtralForCausalLM", "mixtral", ReadMixtral},
                             {"Qwen2MoeForCausalLM", "qwen2_moe", ReadQwen2Moe},
@@ -61,6 +62,7 @@ Result<ModelShape> ShapeFromConfigJson(const json& config) {
   ConfigFields fields(config);
   ModelShape shape = known->read(fields);
   if (!fields.problem().empty()) return bad(fields.problem());
+  shape.family = known->family;
   shape.name = std::string(known->architecture) + " (config.json)";
   if (const std::string unknown = fields.Unknown(); !unknown.empty()) {
     shape.assumption = "config.json also has " + unknown + ", taken as not changing the number of parameters";

@@ -45,7 +45,10 @@ double StoredFactor(const MemoryInput& in) {
     case Checkpointing::kSelective: {
       const Ratios r = RatiosOf(in.shape);
       // Our trainer computes the inputs of the matrices after norms and after the MLP's activation again.
-      if (in.engine.keeps_products) return SavedFactor(in.shape, in.engine.kernels) - 2 - r.ffn;
+      if (in.engine.keeps_products) {
+        const double normed_heads = in.shape.qk_norm ? r.q + r.kv : 0;
+        return SavedFactor(in.shape, in.engine.kernels) - 2 - r.ffn - normed_heads;
+      }
       return 2.5 + (r.q + 2 * r.kv) / 2 + r.ffn;  // half of the matmul outputs, and attention's output
     }
     case Checkpointing::kFull:
@@ -60,10 +63,12 @@ double ScoreBytes(const MemoryInput& in) {
          TensorParallel(in);
 }
 
-// One fp32 number per token for each of the two norms, and for every head the log-sum-exp of flash attention.
+// One fp32 number per token for each of the two norms, for every head the log-sum-exp of flash attention, and for every
+// head of queries and of keys their norm's where there is one.
 double RowStatisticBytes(const MemoryInput& in) {
   if (!in.engine.row_statistics) return 0;
-  return 4 * Tokens(in) * (2 + static_cast<double>(in.shape.heads)) / TensorParallel(in);
+  const int64_t normed = in.shape.qk_norm ? in.shape.heads + in.shape.kv_heads : 0;
+  return 4 * Tokens(in) * (2 + static_cast<double>(in.shape.heads + normed)) / TensorParallel(in);
 }
 
 // Between the two matrices of each adapter, kept for the gradient of the second.

@@ -13,6 +13,7 @@ namespace {
 // Bounds far beyond any model, so that no product of two fields leaves 63 bits.
 constexpr int64_t kMaxLayers = 10'000;
 constexpr int64_t kMaxWidth = 1'000'000;
+constexpr int64_t kMaxHeadSize = 1'024;
 constexpr int64_t kMaxFfn = 10'000'000;
 constexpr int64_t kMaxVocab = 100'000'000;
 
@@ -124,6 +125,7 @@ Result<ModelShape> ShapeFromArchitecture(const api::Architecture& a) {
                           {"hiddenSize", a.hidden_size, 1, kMaxWidth},
                           {"attentionHeads", a.attention_heads, 1, kMaxWidth},
                           {"kvHeads", a.kv_heads, 0, kMaxWidth},
+                          {"headSize", a.head_size, 0, kMaxHeadSize},
                           {"ffnSize", a.ffn_size, 0, kMaxFfn},
                           {"vocabSize", a.vocab_size, 1, kMaxVocab},
                           {"maxPositions", a.max_positions, 0, kMaxVocab}};
@@ -142,7 +144,10 @@ Result<ModelShape> ShapeFromArchitecture(const api::Architecture& a) {
   m.vocab = a.vocab_size;
   m.max_positions = a.max_positions;
   m.tied = a.tied_embeddings;
-  if (m.hidden % m.heads != 0) {
+  if (a.head_size * m.heads != m.hidden) m.head_dim = a.head_size;
+  m.qkv_bias = a.family == api::Family::kQwen2;
+  m.qk_norm = a.family == api::Family::kQwen3;
+  if (m.head_dim == 0 && m.hidden % m.heads != 0) {
     return Bad("hiddenSize",
                std::to_string(m.hidden) + " is not a multiple of attentionHeads " + std::to_string(m.heads));
   }
@@ -152,10 +157,12 @@ Result<ModelShape> ShapeFromArchitecture(const api::Architecture& a) {
   if (a.family == api::Family::kGpt2) {
     m.block = BlockKind::kGpt2;
     m.kv_heads = m.heads;
+    m.head_dim = 0;
     m.ffn = a.ffn_size != 0 ? a.ffn_size : 4 * a.hidden_size;
     m.gated = false;
     m.qkv_bias = m.output_bias = m.mlp_bias = true;
   }
+  m.family = a.family;
   m.name = std::string(api::ToString(a.family)) + " of " + std::to_string(m.layers) + " layers, width " +
            std::to_string(m.hidden);
   auto counted = Counted(std::move(m));

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,14 +33,15 @@ struct ModelShape {
   bool tied = false;
 
   BlockKind block = BlockKind::kLlama;
-  int64_t head_dim = 0;            // 0: hidden / heads
-  bool gated = true;               // the MLP has three matrices (SwiGLU, GeGLU); else two
-  bool qkv_bias = false;           // Qwen2, GPT-2, GPT-NeoX, and Llama with attention_bias
-  bool output_bias = false;        // GPT-2, GPT-NeoX, and Llama with attention_bias: o_proj too
-  bool mlp_bias = false;           // GPT-2, GPT-NeoX, and Llama with mlp_bias
-  bool qk_norm = false;            // a norm over each head of queries and of keys (Qwen3, Gemma 3)
-  int64_t norms = 2;               // norms of width `hidden` per block; 4 in Gemma 2 and 3
-  bool fused_projections = false;  // queries, keys and values are one matrix, gate and up another (Phi-3)
+  std::optional<api::Family> family;  // as a TrainingJob calls it; nothing: it has no name for it
+  int64_t head_dim = 0;               // 0: hidden / heads
+  bool gated = true;                  // the MLP has three matrices (SwiGLU, GeGLU); else two
+  bool qkv_bias = false;              // Qwen2, GPT-2, GPT-NeoX, and Llama with attention_bias
+  bool output_bias = false;           // GPT-2, GPT-NeoX, and Llama with attention_bias: o_proj too
+  bool mlp_bias = false;              // GPT-2, GPT-NeoX, and Llama with mlp_bias
+  bool qk_norm = false;               // a norm over each head of queries and of keys (Qwen3, Gemma 3)
+  int64_t norms = 2;                  // norms of width `hidden` per block; 4 in Gemma 2 and 3
+  bool fused_projections = false;     // queries, keys and values are one matrix, gate and up another (Phi-3)
 
   // Mixture of experts: a router sends each token of a sparse layer to some of its experts.
   int64_t experts = 0;            // per sparse layer; 0: a dense model

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include <nlohmann/json.hpp>
 
@@ -57,11 +58,12 @@ Status TrainingJobCanSay(const PlanRequest& r) {
 
 api::Architecture ArchitectureOf(const ModelShape& m, int64_t sequence) {
   api::Architecture a;
-  a.family = m.block == BlockKind::kGpt2 ? api::Family::kGpt2 : api::Family::kLlama;
+  a.family = m.family.value_or(api::Family::kLlama);
   a.layers = m.layers;
   a.hidden_size = m.hidden;
   a.attention_heads = m.heads;
   a.kv_heads = m.kv_heads;
+  a.head_size = m.head_dim;
   a.ffn_size = m.ffn;
   a.vocab_size = m.vocab;
   a.tied_embeddings = m.tied;
@@ -73,10 +75,11 @@ api::Architecture ArchitectureOf(const ModelShape& m, int64_t sequence) {
 std::string Unsaid(const ModelShape& m, const api::Architecture& a) {
   if (m.experts > 0) return "its experts";
   if (m.block == BlockKind::kGptNeox) return "the blocks of GPT-NeoX";
-  if (m.HeadDim() * m.heads != m.hidden) return "its heads of " + std::to_string(m.HeadDim());
-  const bool biases = m.block == BlockKind::kGpt2;  // its blocks have all of them
-  if (m.qkv_bias != biases || m.output_bias != biases || m.mlp_bias != biases) return "its biases";
-  if (m.qk_norm) return "its norms of queries and keys";
+  const bool all = m.block == BlockKind::kGpt2;  // its blocks have all of them
+  if (m.qkv_bias != (all || a.family == api::Family::kQwen2) || m.output_bias != all || m.mlp_bias != all) {
+    return "its biases";
+  }
+  if (m.qk_norm != (a.family == api::Family::kQwen3)) return "its norms of queries and keys";
   if (m.norms != 2) return "its " + std::to_string(m.norms) + " norms per block";
   if (m.fused_projections) return "its fused projections";
   const auto same = sizing::ShapeFromArchitecture(a);
@@ -137,8 +140,22 @@ json Planned(const PlanRequest& r, const PlanOption& o, api::TrainingJob job) {
   return object;
 }
 
+// A program to fill in, or the bundled trainer with data to fill in.
+json ProgramOf(const std::optional<api::VolumeDirectory>& pretrained) {
+  if (!pretrained)
+    return {{"image", "registry.example.com/me/train:1"}, {"command", json::array({"torchrun", "train.py"})}};
+  json volumes = json::array();
+  for (const std::string& name : std::set<std::string>{"corpus", "checkpoints", pretrained->volume}) {
+    volumes.push_back({{"name", name}, {"persistentVolumeClaim", {{"claimName", name}}}});
+  }
+  return {{"data", {{"format", "Tokens"}, {"train", {{{"volume", "corpus"}, {"path", "train.bin"}}}}}},
+          {"checkpoint", {{"volume", "checkpoints"}}},
+          {"volumes", std::move(volumes)}};
+}
+
 // A new job, of the model that `model` says.
-json New(const sizing::Plan& plan, const PlanOption& o, json model) {
+json New(const sizing::Plan& plan, const PlanOption& o, json model,
+         const std::optional<api::VolumeDirectory>& pretrained) {
   const PlanRequest& r = plan.request;
   json training = {{"sequenceLength", r.sequence_length},
                    {"globalBatchSize", r.global_batch},
@@ -156,9 +173,8 @@ json New(const sizing::Plan& plan, const PlanOption& o, json model) {
                   {{"model", std::move(model)},
                    {"training", std::move(training)},
                    {"parallelism", {{"strategy", std::string(api::ToString(sizing::StrategyOf(o)))}}},
-                   {"gpus", std::move(gpus)},
-                   {"image", "registry.example.com/me/train:1"},
-                   {"command", json::array({"torchrun", "train.py"})}}}};
+                   {"gpus", std::move(gpus)}}}};
+  object["spec"].update(ProgramOf(pretrained));
   if (o.offload != sizing::Offload::kNone) object["spec"]["parallelism"]["offload"] = OffloadName(o.offload);
   if (r.max_hours) object["spec"]["budget"]["maxHours"] = *r.max_hours;
   if (r.max_cost) object["spec"]["budget"]["maxCost"] = *r.max_cost;
@@ -185,8 +201,11 @@ Result<std::string> TrainingJobYaml(const sizing::Plan& plan, const PlanOption& 
     if (auto ok = Check(object); !ok) return Fail(ok.error());
     return api::ToYaml(object);
   }
-  std::string comment = "# " + SizeName(o) + ", " + sizing::MethodOf(o) +
-                        ". The image and the command are yours to fill in: a program that trains with this strategy.\n";
+  std::string comment =
+      "# " + SizeName(o) + ", " + sizing::MethodOf(o) +
+      (input.pretrained ? ". Data and volumes are yours to fill in: token files of the model's tokenizer.\n"
+                        : ". The image and the command are yours to fill in: a program that trains with "
+                          "this strategy.\n");
   json model = {{"parameters", plan.shape.parameters}};
   if (input.shape_from_config) {
     const api::Architecture architecture = ArchitectureOf(plan.shape, r.sequence_length);
@@ -195,15 +214,21 @@ Result<std::string> TrainingJobYaml(const sizing::Plan& plan, const PlanOption& 
                  "), so the operator would size another model; emit another tool's file, or plan with --model " +
                  FormatCount(plan.shape.parameters) + ", which is taken as a dense Llama");
     }
+    if (input.pretrained && architecture.max_positions > plan.shape.max_positions) {
+      return Bad("--sequence " + std::to_string(r.sequence_length) + " is more than the " +
+                 std::to_string(plan.shape.max_positions) +
+                 " positions that config.json says, so the trainer would refuse it");
+    }
     if (architecture.max_positions > plan.shape.max_positions) {
       comment += "# maxPositions is the sequence length of this plan; config.json says " +
                  std::to_string(plan.shape.max_positions) + ".\n";
     }
     api::Spec spec;
     spec.model.architecture = architecture;
-    model = {{"architecture", api::SpecToJson(spec).at("model").at("architecture")}};
+    spec.model.pretrained = input.pretrained;
+    model = api::SpecToJson(spec).at("model");
   }
-  const json object = New(plan, o, std::move(model));
+  const json object = New(plan, o, std::move(model), input.pretrained);
   if (auto ok = Check(object); !ok) return Fail(ok.error());
   return comment + api::ToYaml(object);
 }

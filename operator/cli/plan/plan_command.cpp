@@ -60,6 +60,8 @@ void AddModelFlags(CLI::App& plan, PlanFlags& flags) {
   auto* group = plan.add_option_group("Model");
   group->add_option("--model", flags.model, "Number of parameters: 125M, 7B, 1.1T, 7000000000");
   group->add_option("--config", flags.config, "Hugging Face directory, or its config.json");
+  group->add_option("--pretrained", flags.pretrained,
+                    "VOLUME:PATH of the --config directory, for a job of the bundled trainer that starts from it");
   group->add_option("--job", flags.job, "TrainingJob (YAML); other flags win over its fields");
   group->add_option("--adapter", flags.adapter, "None, LoRA or QLoRA (base in 4 bits)");
   group->add_option("--adapter-rank", flags.adapter_rank, "Rank of the adapter; default 16");

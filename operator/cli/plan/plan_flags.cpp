@@ -139,6 +139,24 @@ Status ApplyJob(const std::string& path, PlanInput& input) {
   return {};
 }
 
+// VOLUME:PATH of the directory that --config describes, for a job of the bundled trainer that starts from it.
+Status ApplyPretrained(const PlanFlags& flags, PlanInput& input) {
+  if (flags.pretrained.empty()) return {};
+  if (flags.config.empty()) return Bad("--pretrained needs --config, which says what the model is");
+  const size_t colon = flags.pretrained.find(':');
+  if (colon == 0 || colon == std::string::npos || colon + 1 == flags.pretrained.size()) {
+    return Bad("--pretrained", flags.pretrained, "VOLUME:PATH, such as models:llama-3.2-1b");
+  }
+  if (!input.request.shape.family) {
+    return Bad("--pretrained: the bundled trainer does not train " + input.request.shape.name);
+  }
+  input.pretrained = api::VolumeDirectory{flags.pretrained.substr(0, colon), flags.pretrained.substr(colon + 1)};
+  input.request.bundled_trainer = true;
+  input.request.checkpointing = {sizing::Checkpointing::kNone, sizing::Checkpointing::kSelective,
+                                 sizing::Checkpointing::kFull};
+  return {};
+}
+
 Status ApplyModel(const PlanFlags& flags, PlanInput& input) {
   const int given = !flags.model.empty() + !flags.config.empty() + !flags.job.empty();
   if (given != 1) {
@@ -158,7 +176,7 @@ Status ApplyModel(const PlanFlags& flags, PlanInput& input) {
     if (!shape) return Fail(shape.error().Wrap("--model"));
   }
   input.request.shape = *shape;
-  return {};
+  return ApplyPretrained(flags, input);
 }
 
 Status ApplyProducts(const std::vector<std::string>& products, PlanRequest& request) {

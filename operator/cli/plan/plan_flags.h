@@ -18,6 +18,7 @@ namespace trainyard::cli {
 struct PlanFlags {
   std::string model;
   std::string config;
+  std::string pretrained;
   std::string job;
   std::string catalogue;
   std::vector<std::string> products;
@@ -53,9 +54,10 @@ struct PlanFlags {
 
 struct PlanInput {
   sizing::PlanRequest request;
-  std::optional<api::TrainingJob> job;  // what --job holds, defaults applied
-  bool shape_from_config = false;       // the shape is the one that --config says, not one assumed for a number
-  std::string currency;                 // of every price; empty: not said
+  std::optional<api::TrainingJob> job;             // what --job holds, defaults applied
+  std::optional<api::VolumeDirectory> pretrained;  // of --pretrained
+  bool shape_from_config = false;  // the shape is the one that --config says, not one assumed for a number
+  std::string currency;            // of every price; empty: not said
 };
 
 // Errors: kInvalidArgument or kNotFound, one line that names the flag, or the file and the field; several errors of a

@@ -23,10 +23,12 @@ TrainingJob FullJob() {
                                       .hidden_size = 256,
                                       .attention_heads = 8,
                                       .kv_heads = 4,
+                                      .head_size = 64,
                                       .ffn_size = 688,
                                       .vocab_size = 256,
                                       .tied_embeddings = true,
                                       .max_positions = 512};
+  s.model.pretrained = VolumeDirectory{"corpus", "models/llama"};
   s.data = Data{.format = DataFormat::kTokens,
                 .train = {{"corpus", "a.bin", 2.5}, {"corpus", "b.bin", 0.5}},
                 .validation = {{"corpus", "valid.bin"}},
@@ -76,7 +78,8 @@ TrainingJob FullJob() {
                             .resume = Resume::kStep,
                             .resume_step = 100,
                             .resume_from = ResumeFrom{"checkpoints", "base", 200, true},
-                            .on_delete = OnDelete::kDelete};
+                            .on_delete = OnDelete::kDelete,
+                            .export_on_success = VolumeDirectory{"checkpoints", "out"}};
   s.observe = {.tensor_board = VolumeDirectory{"checkpoints", "events"},
                .profile = Profile{.from_step = 10, .steps = 3, .volume = "checkpoints", .path = "traces"}};
   s.recovery = {.max_user_restarts = 1, .max_infrastructure_restarts = 9, .max_grace_seconds = 60};

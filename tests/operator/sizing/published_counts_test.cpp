@@ -5,7 +5,11 @@
 // "card", the text of the model's page, rounded.
 #include <gtest/gtest.h>
 
+#include <map>
+
+#include "operator/api/names.h"
 #include "operator/sizing/shape.h"
+#include "trainer/checkpoint/huggingface.h"
 
 namespace trainyard::sizing {
 namespace {
@@ -181,6 +185,40 @@ TEST(PublishedCounts, AreMetToTheLastParameter) {
     const int64_t blocks = p.total - RootParameters(*shape);
     EXPECT_EQ(blocks, shape->layers * BlockParameters(*shape)) << p.model << ": all of its blocks are alike";
   }
+}
+
+// The trainer makes the tensors that the plan counts, by name and shape.
+TEST(PublishedCounts, AreThoseOfTheTensorsThatTheTrainerMakes) {
+  size_t trained = 0;
+  for (const Published& p : kPublished) {
+    const json config = json::parse(p.config);
+    const auto shape = ShapeFromConfigJson(config);
+    ASSERT_TRUE(shape) << p.model;
+    if (!shape->family) {
+      EXPECT_FALSE(checkpoint::ParseConfigJson(config)) << p.model;
+      continue;
+    }
+    const auto description = checkpoint::ParseConfigJson(config);
+    ASSERT_TRUE(description) << p.model << ": " << description.error().message;
+    EXPECT_EQ(checkpoint::FamilyName(description->family), api::ToString(*shape->family)) << p.model;
+    std::map<std::string, std::vector<int64_t>> made, planned;
+    int64_t sum = 0;
+    for (const checkpoint::TensorInfo& tensor : checkpoint::TensorsOf(*description)) {
+      made[tensor.name] = tensor.global_shape;
+      sum += *checkpoint::ElementCount(tensor.global_shape);
+    }
+    EXPECT_EQ(sum, p.total) << p.model;
+    for (const TensorCount& tensor : Tensors(*shape)) {
+      for (int64_t layer = 0; layer < (tensor.in_block ? shape->layers : 1); ++layer) {
+        std::string name = tensor.name;
+        if (tensor.in_block) name.replace(name.find(".N."), 3, "." + std::to_string(layer) + ".");
+        planned[name] = tensor.shape;
+      }
+    }
+    EXPECT_EQ(made, planned) << p.model;
+    ++trained;
+  }
+  EXPECT_EQ(trained, 14u) << "Llama, Mistral, Qwen2, Qwen3, GPT-2";
 }
 
 TEST(PublishedCounts, ActiveParametersAreWhatTheCardsRound) {

@@ -165,6 +165,21 @@ TEST(ResolvedJob, Gpt2Arrives) {
   EXPECT_EQ(job.model.kv_heads, 4);
 }
 
+TEST(ResolvedJob, AModelToStartFromAndAPlaceForTheResultArrive) {
+  const json change = {
+      {"model",
+       {{"architecture", {{"family", "Qwen3"}, {"headSize", 32}}},
+        {"pretrained", {{"volume", "corpus"}, {"path", "q"}}}}},
+      {"checkpoint", {{"volume", "corpus"}, {"exportOnSuccess", {{"volume", "corpus"}, {"path", "out"}}}}}};
+  const Job job = ReadWhole(change);
+  EXPECT_EQ(job.model.family, Family::kQwen3);
+  EXPECT_EQ(job.model.head_size, 32);
+  ASSERT_TRUE(job.model.pretrained);
+  EXPECT_EQ(job.model.pretrained->Resolve("/v"), "/v/corpus/q");
+  ASSERT_TRUE(job.checkpoint && job.checkpoint->export_on_success);
+  EXPECT_EQ(job.checkpoint->export_on_success->Resolve("/v"), "/v/corpus/out");
+}
+
 TEST(ResolvedJob, HasNoNewKeysForWhatTrainersOfBeforeCouldDo) {
   for (const char* type : {"Cosine", "Constant"}) {
     const json training = Resolve({{"schedule", {{"type", type}}}})["training"];

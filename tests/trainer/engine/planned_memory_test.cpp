@@ -33,8 +33,8 @@ struct Size {
 };
 
 // Rows that no rank count divides, grouped queries, a tied head, more tokens than one chunk of logits, fewer logits
-// than gradients of an MLP, GPT-2: each in one. The smallest once with each optimizer; at two ranks, which is enough to
-// see what operations keep, all of them under each activation checkpointing.
+// than gradients of an MLP, GPT-2, biases, norms of heads: each in one. The smallest once with each optimizer; at two
+// ranks, which is enough to see what operations keep, all of them under each activation checkpointing.
 std::vector<Size> Sizes(int world) {
   Size tiny{"0.3M", {}, 4, 64, false}, small{"1.6M", {}, 2, 128, true}, medium{"7.5M", {}, 2, 256, false};
   Size wide{"1.4M", {}, 4, 128, false}, gpt{"0.8MG", {}, 4, 128, false};
@@ -56,12 +56,18 @@ std::vector<Size> Sizes(int world) {
   Size momentum = tiny, none = tiny;
   momentum.name = "0.3Mm", momentum.optimizer = optim::SgdOptions{0.9};
   none.name = "0.3Ms", none.optimizer = optim::SgdOptions{};
-  std::vector<Size> sizes{tiny, small, medium, momentum, none, wide, gpt};
+  // As Qwen2, and as Qwen3 with heads of their own size.
+  Size biased = wide, normed = wide;
+  biased.name = "1.4MB", normed.name = "1.5MN";
+  std::get<model::LlamaConfig>(biased.model).qkv_bias = true;
+  auto& qwen3 = std::get<model::LlamaConfig>(normed.model);
+  qwen3.qk_norm = true, qwen3.head_dim = 64;
+  std::vector<Size> sizes{tiny, small, medium, momentum, none, wide, gpt, biased, normed};
   for (Size& size : sizes) size.plain = size.name;
   if (world != 2) return sizes;
   for (const auto& [letter, mode] : {std::pair{"S", model::ActivationCheckpointing::kSelective},
                                      std::pair{"F", model::ActivationCheckpointing::kFull}}) {
-    for (Size size : {tiny, small, medium, wide, gpt}) {
+    for (Size size : {tiny, small, medium, wide, gpt, biased, normed}) {
       size.plain = size.name;
       size.name += letter;
       size.checkpointing = mode;
@@ -80,6 +86,8 @@ sizing::ModelShape ShapeOf(const model::LlamaConfig& c) {
   sizing::ModelShape shape;
   shape.layers = c.layers, shape.hidden = c.hidden, shape.heads = c.heads, shape.kv_heads = c.kv_heads;
   shape.ffn = c.ffn, shape.vocab = c.vocab, shape.max_positions = c.max_positions, shape.tied = c.tied;
+  shape.head_dim = c.head_dim;
+  shape.qkv_bias = c.qkv_bias, shape.output_bias = c.output_bias, shape.qk_norm = c.qk_norm;
   return shape;
 }
 
