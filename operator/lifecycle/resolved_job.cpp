@@ -136,6 +136,11 @@ json CheckpointPart(const api::Checkpoint& c, const std::optional<api::Checkpoin
   if (c.every_minutes) out["everySeconds"] = *c.every_minutes * 60;
   if (!c.every_steps && !c.every_minutes && status && status->mean_failure_hours) {
     out["meanSecondsBetweenFailures"] = *status->mean_failure_hours * 3600;
+    // What an earlier attempt measured, so that this one does not begin in ignorance.
+    if (status->cost_seconds) {
+      out["costSeconds"] = *status->cost_seconds;
+      out["saveSeconds"] = status->seconds;
+    }
   }
   if (c.keep_every_steps > 0) out["keepEverySteps"] = c.keep_every_steps;
   if (c.verify && c.verify->after_save) out["verifyAfterSave"] = true;

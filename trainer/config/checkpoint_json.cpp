@@ -55,6 +55,8 @@ std::optional<Checkpoint> ReadCheckpoint(JsonReader r) {
   c.directory = ReadVolumePath(r);
   c.every_steps = r.Int("everySteps", 0, kManySteps);
   c.every_seconds = r.Number("everySeconds", 0, kManySeconds, true, 0.0);
+  c.cost_seconds = r.Number("costSeconds", 0, kManySeconds, false, -1.0);
+  c.save_seconds = r.Number("saveSeconds", 0, kManySeconds, false, 0.0);
   c.mean_seconds_between_failures = r.Number("meanSecondsBetweenFailures", 0, kManySeconds, true, 0.0);
   c.keep_last = r.Int("keepLast", 0, kManySteps);
   c.keep_every_steps = r.Int("keepEverySteps", 0, kManySteps, 0);

@@ -164,6 +164,8 @@ struct Checkpoint {
   int64_t every_steps = 0;
   double every_seconds = 0;
   double mean_seconds_between_failures = 0;  // as often as loses the least time: contract/cadence.h
+  double cost_seconds = -1;                  // what a save took from training in an earlier attempt; below 0: not known
+  double save_seconds = 0;                   // and from its beginning to the commit; 0: not known
   int64_t keep_last = 0;                     // 0: all
   int64_t keep_every_steps = 0;              // one for each multiple of it stays as well; 0: none
   bool verify_after_save = false;

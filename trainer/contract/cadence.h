@@ -7,7 +7,7 @@
 
 namespace trainyard::contract {
 
-// Until the first save of an attempt has been measured nothing is known of its cost: it comes after so many seconds.
+// Until the first save of a job has been measured nothing is known of its cost: it comes after so many seconds.
 inline constexpr double kFirstSaveSeconds = 60;
 
 // Seconds of training between the starts of two saves that lose the least time, to first order:

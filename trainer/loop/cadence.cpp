@@ -15,6 +15,12 @@ double Seconds(Cadence::Time from, Cadence::Time to) { return std::chrono::durat
 
 }  // namespace
 
+Cadence::Cadence(const config::Checkpoint& job, Time now) : job_(job), began_(now) {
+  if (job.cost_seconds < 0) return;
+  cost_ = job.cost_seconds;
+  save_seconds_ = job.save_seconds;
+}
+
 std::optional<double> Cadence::MedianStep() const {
   if (steps_.empty()) return std::nullopt;
   std::vector<double> sorted(steps_.begin(), steps_.end());

@@ -14,7 +14,8 @@ namespace trainyard::loop {
 class Cadence {
  public:
   using Time = std::chrono::steady_clock::time_point;
-  Cadence(const config::Checkpoint& job, Time now) : job_(job), began_(now) {}
+  // Begins with what saves cost in an earlier attempt, where the job says it.
+  Cadence(const config::Checkpoint& job, Time now);
 
   // A step has taken so long; `saving`: beside a save.
   void Stepped(double seconds, bool saving);
@@ -29,7 +30,7 @@ class Cadence {
   // none.
   std::optional<double> interval_seconds() const;
   // What a save takes from training: its stall, and what the steps beside it were slower by than the median of the
-  // others; half the last one, half those before. Nothing before the first save.
+  // others; half the last one, half those before. Nothing while none is known.
   std::optional<double> cost_seconds() const { return cost_; }
   // The step after which the next save is to be expected, after `step`; nothing when that cannot be told.
   std::optional<int64_t> NextStep(int64_t step, Time now) const;

@@ -56,6 +56,12 @@ TEST(Cadence, FollowsFailuresWhereNothingIsAskedFor) {
               HasSubstr("672 hours expected of 2 GPUs; failures seen: other jobs 0 in 0 GPU-hours, this job 0 in"));
   EXPECT_EQ(ResolvedCheckpoint(s)["everySteps"], 0);
   EXPECT_EQ(ResolvedCheckpoint(s)["meanSecondsBetweenFailures"], 672.0 * 3600);
+  EXPECT_FALSE(ResolvedCheckpoint(s).contains("costSeconds"));
+  At(s, 100);
+  s.in.checkpoint = api::CheckpointStatus{.step = 100, .bytes = 5, .seconds = 4.5, .cost_seconds = 0.75};
+  s.Steps();
+  EXPECT_EQ(ResolvedCheckpoint(s)["costSeconds"], 0.75) << "the next attempt begins with what this one measured";
+  EXPECT_EQ(ResolvedCheckpoint(s)["saveSeconds"], 4.5);
 }
 
 TEST(Cadence, TheEstimateIsFrozenByTheClaimAndLearnsFromTheAttempt) {

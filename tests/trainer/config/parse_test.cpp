@@ -158,6 +158,10 @@ TEST(ParseJob, ReadsHowCheckpointsAreManaged) {
   document["checkpoint"].erase("everySeconds");
   document["checkpoint"]["meanSecondsBetweenFailures"] = 86400;
   EXPECT_EQ(Parse(document.dump())->checkpoint->mean_seconds_between_failures, 86400);
+  EXPECT_LT(Parse(document.dump())->checkpoint->cost_seconds, 0) << "not known";
+  document["checkpoint"].update({{"costSeconds", 0}, {"saveSeconds", 2.5}});
+  EXPECT_EQ(Parse(document.dump())->checkpoint->cost_seconds, 0);
+  EXPECT_EQ(Parse(document.dump())->checkpoint->save_seconds, 2.5);
   document["checkpoint"]["everySeconds"] = 1;
   EXPECT_THAT(ErrorOf(document), HasSubstr("checkpoint: give one of everySteps, everySeconds"));
   EXPECT_THAT(ErrorWith("/checkpoint/everySeconds", 0), HasSubstr("checkpoint.everySeconds"));
