@@ -137,7 +137,7 @@ title "Three real nodes, the operator, volumes"
 start_nodes 3 "$OPERATOR_ARCHIVE $TRAINER_ARCHIVE" 12
 install_operator
 for volume in corpus samples checkpoints; do make_volume $volume; done
-make_disk slow 200
+make_disk slow 800
 chown 65532 "$dir/volumes/slow"
 make_disk small 60
 chown 65532 "$dir/volumes/small"
@@ -150,7 +150,7 @@ resize_to() {  # GPUS ATTEMPT SHARE
   from=$(now_of resize)
   title "kubectl scale to $1"
   run kubectl scale tj/resize "--replicas=$1"
-  await 120 "attempt $2 to run" attempt_runs resize "$2"
+  await 120 "attempt $2 to run" attempt_ran resize "$2"
   await 120 "the first step of attempt $2 to be in the status" is_set resize .status.resize.seconds.firstStep
   known[stopped]=$(last_step_before resize "$2")
   compare "$scenario" phases "$(phases resize "$from")"
@@ -199,7 +199,7 @@ compare adrift "while away" "$(field adrift '.status.phase} {.status.attempt')"
 known[stopped]=$(last_step adrift)
 compare adrift saved "$(newest_on_disk adrift)"
 run kubectl -n trainyard-system scale deployment/trainyard --replicas=2
-await 120 "attempt 2 to run" attempt_runs adrift 2
+await 120 "attempt 2 to run" attempt_ran adrift 2
 await 60 "where it goes on to be in the status" is_set adrift .status.progress.resumedFromStep
 compare adrift resumed "$(field adrift .status.progress.resumedFromStep)"
 compare adrift condition "$(condition adrift CheckpointHealthy)"
@@ -209,7 +209,7 @@ compare adrift resize "$(field adrift '.status.resize.from} {.status.resize.to} 
 title "A node loses its power in the middle of a save"
 more_gpus 4  # for all that runs meanwhile
 job undisturbed checkpoints 1 "$resize_steps" $never '{"training": {"determinism": "WorldSize"}}'
-job lost slow 2 $long $every '{"gpus": {"perNode": 1}}'
+job lost slow 2 $long $every '{"gpus": {"perNode": 1}, "checkpoint": {"keepLast": 50}}'
 await 120 "lost to run" phase_is lost Running
 in_a_save lost $slow
 last_steps lost 40  # for the attempt that follows
@@ -297,7 +297,7 @@ delete_in_a_save foreground --cascade=foreground
 
 # ---- the rest of 2 -------------------------------------------------------------------------------------------------------
 title "The job that lost a node"
-await 180 "attempt 2 to run" attempt_runs lost 2
+await 180 "attempt 2 to run" attempt_ran lost 2
 await 60 "where it goes on to be in the status" is_set lost .status.progress.resumedFromStep
 known[durable]=$lost_durable
 compare lost why "$(reasons lost Recovering | head -1)"

@@ -49,7 +49,7 @@ phase_is() {  # JOB PHASE
   [ "$phase" != Failed ] || die "$1 has failed: $(latest "$1")"
   [ "$phase" = "$2" ]
 }
-attempt_runs() { [[ $(latest "$1") == "$1|$2|Running|"* ]]; }  # JOB ATTEMPT
+attempt_ran() { grep -q "^$1|$2|Running|" "$dir/history"; }  # JOB ATTEMPT: now or before
 now_of() { grep -c "^$1|" "$dir/history" || true; }  # a place in the history of a job
 phases() {  # JOB [FROM]: the phases since that place, each once where several versions had it
   grep "^$1|" "$dir/history" | tail -n +"${2:-1}" | cut -d '|' -f 3 | uniq | xargs
