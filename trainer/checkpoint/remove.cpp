@@ -1,7 +1,7 @@
 #include "trainer/checkpoint/remove.h"
 
 #include <optional>
-#include <string_view>
+#include <string>
 
 #include "trainer/checkpoint/fence.h"
 #include "trainer/checkpoint/format.h"
@@ -15,8 +15,10 @@ namespace {
 // more.
 constexpr int64_t kLastAttempt = int64_t{1} << 40;
 
-bool IsOurs(std::string_view name) {
-  return ParseStepDirectory(name).has_value() || name.starts_with("abandoned-") || name == kSourceDirectory;
+// `huggingface` is a name that somebody else may have given a directory of checkpoints inside this one.
+bool IsOurs(const std::string& root, const std::string& name, FileSystem& fs) {
+  if (name == kSourceDirectory) return !fs.Stat(root + "/" + name + "/" + std::string(kStagingDirectory));
+  return ParseStepDirectory(name).has_value() || name.starts_with("abandoned-");
 }
 
 // Out of sight by one rename: a half-removed checkpoint is never taken for one.
@@ -49,7 +51,7 @@ Result<Removal> RemoveAll(const std::string& root, const std::string& job_uid, F
   if (!names) return Fail(names.error());
   for (const std::string& name : *names) {
     if (name == kStagingDirectory) continue;
-    if (!IsOurs(name)) {
+    if (!IsOurs(root, name, fs)) {
       removal.left.push_back(name);
       continue;
     }

@@ -216,10 +216,12 @@ class Registrar {
     exports->add_option("--to", flags_->exports.to, "huggingface: the weights; dcp: weights and optimizer state")
         ->required()
         ->check(CLI::IsMember({"huggingface", "dcp"}));
-    exports->add_option("--dtype", flags_->exports.dtype, "Of the weights, for huggingface; float32 unless given")
-        ->check(CLI::IsMember({"float32", "bfloat16"}));
+    exports
+        ->add_option("--dtype", flags_->exports.dtype,
+                     "Of the weights, for huggingface; unless given as imported, or float32")
+        ->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
     exports->add_option("--max-shard-size", flags_->exports.max_shard_size,
-                        "Most weights in one file, for huggingface; 5GB unless given");
+                        "Most weights in one file, for huggingface; unless given as imported, or 5GB");
   }
   void Import() {
     CLI::App* imports = AddBoth(

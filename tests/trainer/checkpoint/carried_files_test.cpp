@@ -195,6 +195,16 @@ TEST_F(CarriedFilesTest, OtherCheckpointsTakeThemOverOnce) {
   EXPECT_FALSE(stdfs::exists(job));
 }
 
+TEST_F(CarriedFilesTest, CheckpointsOfOthersUnderThatNameStay) {
+  const std::string job = temp_.path() + "/outer";
+  ASSERT_TRUE(TakeOver(job, {"a-job", 1, 0}));
+  ASSERT_TRUE(TakeOver(job + "/huggingface", {"another", 1, 0}));
+  const Result<Removal> removal = RemoveAll(job, "a-job");
+  ASSERT_TRUE(removal) << removal.error().message;
+  EXPECT_THAT(removal->left, ElementsAre("huggingface"));
+  EXPECT_EQ(*OwnerJob(job + "/huggingface"), "another");
+}
+
 TEST_F(CarriedFilesTest, AnOlderOwnerPlacesNothing) {
   MakeSource(SmallLlama(), "BF16", 0);
   ASSERT_TRUE(Import());
