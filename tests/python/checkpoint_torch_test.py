@@ -10,6 +10,8 @@ three ranks whose every element is known), TRAINYARD the command line and TRAINE
 3. `import` takes what transformers and DCP (save_distributed) saved, tied and untied.
 4. What our trainer trained has the same validation loss in transformers after an export; what transformers made has in
    our trainer, which starts from the import with resumeFrom and weightsOnly, the loss that transformers says.
+5. A model of each family, in each dtype, in one file and in several, as transformers saved it: import and export give
+   every file back byte for byte, and our trainer starts from the directory with the loss that transformers says.
 """
 import json
 import os
@@ -173,7 +175,7 @@ def ours_reads_theirs(tmp):
 LENGTH, BATCH, BATCHES = 32, 4, 6
 
 
-def train(tmp, name, family, steps, **checkpoint):
+def train(tmp, name, family, steps, pretrained=None, **checkpoint):
     """Our trainer on one rank; returns its status. The text is the licences that every Debian machine has."""
     run, volumes = tmp / f"{name}-run", tmp / "volumes"
     run.mkdir()
@@ -181,6 +183,8 @@ def train(tmp, name, family, steps, **checkpoint):
              "vocabSize": 256, "tiedEmbeddings": family == "GPT2", "maxPositions": 64, "normEpsilon": 1e-5}
     if family == "Llama":
         model.update(kvHeads=2, ropeTheta=10000.0)
+    if pretrained:
+        model = {"pretrained": {"volume": "models", "path": pretrained}}
     file = {"volume": "corpus", "path": "text"}
     (run / "job.json").write_text(json.dumps({
         "contract": 1, "job": {"namespace": "default", "name": name, "uid": name}, "model": model,
@@ -240,8 +244,60 @@ def same_loss_in_both(tmp):
         print(f"{family}: the same validation loss in transformers and in our trainer, both ways")
 
 
+def published(family):
+    """Small enough to lie in files of 8 KB, of 256 tokens, with what its family may have."""
+    torch.manual_seed(13)
+    sizes = dict(num_hidden_layers=2, hidden_size=32, num_attention_heads=4, num_key_value_heads=2, intermediate_size=48,
+                 vocab_size=256, max_position_embeddings=64)
+    longer = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+              "original_max_position_embeddings": 32}
+    make = {
+        "Llama": lambda c: c(**sizes, rope_theta=5e5, rope_scaling=longer, tie_word_embeddings=True),
+        "Mistral": lambda c: c(**sizes, sliding_window=8),
+        "Qwen2": lambda c: c(**sizes, use_sliding_window=True, sliding_window=8, max_window_layers=1),
+        "Qwen3": lambda c: c(**sizes, head_dim=16, rope_theta=1e6),
+    }
+    if family == "GPT2":
+        config = transformers.GPT2Config(n_layer=2, n_embd=32, n_head=4, vocab_size=256, n_positions=64)
+        return transformers.GPT2LMHeadModel(config).eval()
+    config = make[family](getattr(transformers, family + "Config"))
+    model = getattr(transformers, family + "ForCausalLM")(config).eval()
+    with torch.no_grad():  # biases and norms off their first values
+        for p in model.parameters():
+            p.add_(0.05 * torch.randn_like(p))
+    return model
+
+
+def comes_back_and_goes_on(tmp):
+    licences = pathlib.Path("/usr/share/common-licenses")
+    text = b"".join(p.read_bytes() for p in sorted(licences.iterdir()) if p.is_file() and not p.is_symlink())
+    for volume in ("corpus", "checkpoints", "models"):
+        (tmp / "volumes" / volume).mkdir(parents=True)
+    (tmp / "volumes/corpus/text").write_bytes(text)
+    for family in ("Llama", "Mistral", "Qwen2", "Qwen3", "GPT2"):
+        for dtype in (torch.float32, torch.bfloat16, torch.float16):
+            for size in ("5GB", "8KB"):
+                at = tmp / f"{family}-{str(dtype)[6:]}-{size}"
+                model = published(family).to(dtype)
+                model.generation_config.max_new_tokens = 7
+                model.save_pretrained(at / "hf", max_shard_size=size)
+                (at / "hf/tokenizer.json").write_text('{"a": 1}')
+                trainyard("import", at / "hf", at / "job")
+                trainyard("export", at / "job", at / "out", "--to", "huggingface")
+                was = {p.name: p.read_bytes() for p in (at / "hf").iterdir()}
+                found = {p.name: p.read_bytes() for p in (at / "out").iterdir()}
+                assert sorted(was) == sorted(found), (was.keys(), found.keys())
+                assert all(was[n] == found[n] for n in was), (at, [n for n in was if was[n] != found[n]])
+        model = published(family)
+        model.save_pretrained(tmp / "volumes/models" / family, max_shard_size="8KB")
+        status = train(tmp, f"{family}-started", family, 1, pretrained=family)
+        loss = validation_loss(model, text)
+        assert abs(loss - status["initialValidationLoss"]) < 2e-5 * loss, (family, loss, status)
+        print(f"{family}: byte for byte the same after import and export; our trainer starts with transformers' loss {loss:.5f}")
+
+
 def main():
-    for part in (same_loss_in_both, dcp_reads_ours, lambda t: transformers_reads_ours(t, "llama"),
+    for part in (comes_back_and_goes_on, same_loss_in_both, dcp_reads_ours, lambda t: transformers_reads_ours(t, "llama"),
                  lambda t: transformers_reads_ours(t, "gpt2"), ours_reads_theirs):
         with tempfile.TemporaryDirectory() as directory:
             part(pathlib.Path(directory))

@@ -142,7 +142,6 @@ Status ApplyJob(const std::string& path, PlanInput& input) {
 // VOLUME:PATH of the directory that --config describes, for a job of the bundled trainer that starts from it.
 Status ApplyPretrained(const PlanFlags& flags, PlanInput& input) {
   if (flags.pretrained.empty()) return {};
-  if (flags.config.empty()) return Bad("--pretrained needs --config, which says what the model is");
   const size_t colon = flags.pretrained.find(':');
   if (colon == 0 || colon == std::string::npos || colon + 1 == flags.pretrained.size()) {
     return Bad("--pretrained", flags.pretrained, "VOLUME:PATH, such as models:llama-3.2-1b");
@@ -162,6 +161,9 @@ Status ApplyModel(const PlanFlags& flags, PlanInput& input) {
   if (given != 1) {
     return Bad(given == 0 ? "give --model 7B, --config DIRECTORY or --job job.yaml"
                           : "give only one of --model, --config and --job");
+  }
+  if (!flags.pretrained.empty() && flags.config.empty()) {
+    return Bad("--pretrained needs --config, which says what the model is");
   }
   if (!flags.job.empty()) return ApplyJob(flags.job, input);
   Result<sizing::ModelShape> shape;
