@@ -5,6 +5,7 @@
 namespace trainyard::checkpoint {
 
 Result<ExportDirectory> ExportDirectory::Open(const std::string& path, FileSystem& fs) {
+  if (Status s = EnsureParents(fs, path); !s) return Fail(s.error());
   const Status made = fs.MakeDirectory(path);
   if (made) return ExportDirectory(fs, path, true);
   if (made.error().code != ErrorCode::kAlreadyExists) return Fail(made.error());

@@ -81,11 +81,7 @@ class Takeover {
 
  private:
   Status MakeDirectories() {
-    for (size_t slash = root_.find('/', 1); slash != std::string::npos; slash = root_.find('/', slash + 1)) {
-      const std::string parent = root_.substr(0, slash);
-      if (fs_.Stat(parent)) continue;  // a parent that exists may be one in which we may not create
-      if (Status s = EnsureDirectory(fs_, parent); !s) return s;
-    }
+    if (Status s = EnsureParents(fs_, root_); !s) return s;
     for (const std::string& directory : {root_, staging_, owners_}) {
       if (Status s = EnsureDirectory(fs_, directory); !s) {
         return Fail(s.error().Wrap("checkpoint directory " + root_ + " cannot be written"));

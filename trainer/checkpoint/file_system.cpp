@@ -225,6 +225,15 @@ Status EnsureDirectory(FileSystem& fs, const std::string& path) {
   return {};
 }
 
+Status EnsureParents(FileSystem& fs, const std::string& path) {
+  for (size_t slash = path.find('/', 1); slash != std::string::npos; slash = path.find('/', slash + 1)) {
+    const std::string parent = path.substr(0, slash);
+    if (fs.Stat(parent)) continue;  // a parent that exists may be one in which we may not create
+    if (Status s = EnsureDirectory(fs, parent); !s) return s;
+  }
+  return {};
+}
+
 Status RemoveTree(FileSystem& fs, const std::string& path) {
   const auto gone = [](const Error& error) { return error.code == ErrorCode::kNotFound; };
   Result<FileStat> stat = fs.Stat(path);

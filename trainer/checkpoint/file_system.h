@@ -83,6 +83,8 @@ Status WriteWholeFile(FileSystem& fs, const std::string& path, std::string_view 
 Result<std::string> ReadWholeFile(FileSystem& fs, const std::string& path, int64_t limit);
 // Makes one directory; one that exists already is fine.
 Status EnsureDirectory(FileSystem& fs, const std::string& path);
+// Makes the directories above it that are missing.
+Status EnsureParents(FileSystem& fs, const std::string& path);
 // Removes a file or a directory with all that is in it, without following symbolic links. Nothing there is fine.
 Status RemoveTree(FileSystem& fs, const std::string& path);
 

@@ -75,17 +75,24 @@ void Verifier::Run() {
   std::unique_lock lock(mutex_);
   while (!stopping_) {
     const auto wanted = [&] { return stopping_ || asked_.has_value(); };
-    const bool due = every_.count() > 0 && !changed_.wait_until(lock, next, wanted);
-    if (every_.count() <= 0) changed_.wait(lock, wanted);
+    if (every_.count() > 0) {
+      changed_.wait_until(lock, next, wanted);
+    } else {
+      changed_.wait(lock, wanted);
+    }
     if (stopping_) return;
+    // Also where every look that was asked for lasts until the next one is.
+    const bool due = every_.count() > 0 && std::chrono::steady_clock::now() >= next;
     const std::optional<int64_t> step = std::exchange(asked_, std::nullopt);
     looking_ = true;
     lock.unlock();
-    if (step) LookAt(*step);
-    if (due) {
-      LookAtAll();
-      next = std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::nanoseconds>(every_);
+    try {
+      if (step) LookAt(*step);
+      if (due) LookAtAll();
+    } catch (const std::exception& exception) {  // such as too little memory for a manifest that is none
+      observe::Warn(c10::str("checkpoints are not verified: ", exception.what()));
     }
+    if (due) next = std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::nanoseconds>(every_);
     lock.lock();
     looking_ = false;
     changed_.notify_all();
