@@ -127,11 +127,11 @@ enter "$0" "$@"
 source "$here/e2e_steps.sh"
 source "$here/checkpoints_steps.sh"
 trap 'die "line $LINENO: $BASH_COMMAND"' ERR
-pause=1  # between two looks, which take time from those who train
-long=1000000  # steps of jobs that are to run until something happens to them; how fast the machine is does not matter then
-never=1000000  # steps between saves, where only a stop is to save
-every=10
-slow=500000  # bytes per second: a save takes more than 10 s
+pause=1         # seconds between two looks, which take time from those who train
+long=1000000    # steps of jobs that are to run until something happens to them, however fast the machine is
+never=1000000   # steps between saves, where only a stop is to save
+every=10        # where saves are to come often
+slow=500000     # bytes per second: a save takes some 10 s
 
 title "Three real nodes, the operator, volumes"
 start_nodes 3 "$OPERATOR_ARCHIVE $TRAINER_ARCHIVE" 12
@@ -145,7 +145,7 @@ corpus
 watch_cluster
 
 # ---- 1 -------------------------------------------------------------------------------------------------------------------
-resize_to() {  # GPUS ATTEMPT SHARE
+resize_to() {  # GPUS ATTEMPT
   local scenario=resize-$1 from bytes most
   from=$(now_of resize)
   title "kubectl scale to $1"
@@ -236,8 +236,8 @@ await 60 "the job to say that saves fail" condition_is full CheckpointHealthy "F
 run kubectl get tj full
 message=$(condition full CheckpointHealthy)
 printf 'CheckpointHealthy=%s\n' "$message"
-# Each save that was due since then has failed.
-known[half]=$((known[durable] + every * $(field full .status.checkpoint.failures)))
+# Each save that was due since then has failed, and the message counts them.
+known[half]=$((known[durable] + every * $(sed 's/[^0-9]*\([0-9]*\).*/\1/' <<<"$message")))
 for what in condition why what advice "goes on"; do compare full "$what" "$message"; done
 compare full event "$(events full SaveFailing)"
 compare full valid "$(verified full)"

@@ -79,7 +79,11 @@ newest_on_disk() { steps_on_disk "$1" | awk '{print $NF}'; }
 has_checkpoint() { [ -d "$(checkpoints "$1")/$(printf 'step-%08d' "$2")" ]; }  # JOB STEP
 # What is staged and not committed, of one attempt.
 staged() { (cd "$(checkpoints "$1")/.staging" && ls -d ./*-"$2"/step-*) 2>/dev/null | sed 's/.*step-0*//' | xargs; }  # JOB ATTEMPT
-is_staged() { [ -n "$(staged "$1" "$2")" ]; }
+is_staged() {  # JOB ATTEMPT [STEP]: something is, besides that step
+  local step
+  step=$(staged "$1" "$2")
+  [ -n "$step" ] && [ "$step" != "${3:-}" ]
+}
 no_staging_of() { ! ls -d "$(checkpoints "$1")/.staging/"*"-$2" >/dev/null 2>&1; }
 verified() {  # JOB: the steps of its checkpoints, every byte of which was read and compared with its hash
   "$bin/trainyard" checkpoints verify "$(checkpoints "$1")" --json >"$dir/verify.json" || true
@@ -106,7 +110,8 @@ step_reached() {  # JOB STEP
   step=$(last_step "$1" 2>/dev/null) || return 1
   [ -n "$step" ] && [ "$step" -ge "$2" ]
 }
-# Were they those of an attempt of `full`, which nothing disturbs, each once, and none of them (or some) read again?
+# Whether a job read the samples of `full`, whose one attempt nothing stops: each once, and none (or some) a second time
+# after a step that was lost.
 samples() {  # JOB STEPS none|some
   python3 "$here/e2e_samples.py" "$dir/volumes/samples/$1" "$dir/volumes/samples/full" "$batch" "$2" "$3" >&2 && echo "each once" || echo "wrong"
 }
@@ -143,13 +148,13 @@ io_cgroups() {  # JOB
     find $root -type d -path "*pod$uid/*"
   done
 }
-# From now on the pods of a job write to its checkpoints so many bytes per second each; 0: as fast as the disk is.
+# From now on the pods of a job write to its checkpoints so many bytes per second each.
 throttle() {  # JOB BYTES
   local group device
   device=$(device_of "$(volume_of "$1")")
   while read -r group; do
     if [ -e "$group/io.max" ]; then
-      printf '%s wbps=%s' "$device" "${2/#0/max}" >"$group/io.max"
+      printf '%s wbps=%s' "$device" "$2" >"$group/io.max"
     else
       printf '%s %s' "$device" "$2" >"$group/blkio.throttle.write_bps_device"
     fi
@@ -213,14 +218,15 @@ lasting() {  # SECONDS JOB STEPS...
   python3 -c 'import sys; seconds, pace, *least = map(float, sys.argv[1:]); print(int(max(seconds / pace, *least)))' \
     "$1" "$(field "$2" .status.progress.stepSeconds)" "${@:3}"
 }
-# Slows the saves of a job down and waits until one is under way that is not over: its files are there, and it is no
-# checkpoint. Sets known[durable] and known[half], the step before and its own.
+# Slows the saves of a job down and waits for one that began after that: its files are there, and it is no checkpoint. Sets
+# known[durable] and known[half], the step before and its own.
 in_a_save() {  # JOB BYTES-PER-SECOND
-  local attempt
+  local attempt begun
   attempt=$(field "$1" .status.attempt)
   await 120 "$1 to have a checkpoint" eval '[ -n "$(steps_on_disk '"$1"')" ]'
   throttle "$1" "$2"
-  await 120 "$1 to be in a save" is_staged "$1" "$attempt"
+  begun=$(staged "$1" "$attempt")
+  await 120 "$1 to be in a save" is_staged "$1" "$attempt" "$begun"
   known[half]=$(staged "$1" "$attempt")
   known[durable]=$(newest_on_disk "$1")
   [ -n "${known[half]}" ] && [ "${known[half]}" -gt "${known[durable]}" ] || die "the save of $1 is over already"
