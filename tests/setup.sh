@@ -6,7 +6,7 @@
 #
 #   TRAINYARD_CACHE               where all but the Debian packages goes (default: ~/.cache/trainyard)
 #   TRAINYARD_SETUP=build         only what compiling the programs needs: build packages, LibTorch, CUDA's headers and NCCL
-#   TRAINYARD_TOKENIZERS=OFF      without the crates that read tokenizer.json; say it to cmake as well
+#   TRAINYARD_TOKENIZERS=OFF      without the tokenizers of published models (bytes are left); say it to cmake as well
 #   TRAINYARD_REQUIRE_CLUSTER=1   fail when the parts of the cluster tests cannot be had; otherwise those tests skip and say so
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -141,7 +141,7 @@ fetch_crates() {
 }
 if [ "$tokenizers" != OFF ] && [ ! -f "$crates/.complete" ]; then
   say "fetching the crates of trainer/tokenizer (25 MB, once, into $crates)"
-  fetch_crates || die "the crates could not be fetched: is crates.io reachable? Run tests/setup.sh again, or do without tokenizer.json: export TRAINYARD_TOKENIZERS=OFF"
+  fetch_crates || die "the crates could not be fetched: is crates.io reachable? Run tests/setup.sh again, or do with bytes as tokens: export TRAINYARD_TOKENIZERS=OFF"
 fi
 
 # ---- Python for the checks that open our checkpoints with other people's code ----------------------------------

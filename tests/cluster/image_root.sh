@@ -63,6 +63,9 @@ if [ -z "$only" ] || [ "$only" = trainer ]; then
       esac
     done < <(libraries "$bin/$name")
   done
+  # Built without the crates, there is nothing to tell.
+  [ ! -f "$bin/crates-licenses.txt" ] ||
+    install -D -m 644 "$bin/crates-licenses.txt" "$root/usr/local/share/doc/trainyard/crates-licenses.txt"
   if [ "$accelerator" = nccl ]; then
     wheel=$(mktemp -d)
     trap 'rm -rf "$wheel"' EXIT

@@ -42,7 +42,7 @@ if [ -z "$build" ]; then
   done
   [ -n "$cuda" ] || die "CUDA's headers (nvidia-cuda-crt, nvidia-cuda-cccl) are not here: set TRAINYARD_CUDA, or build elsewhere and give --build"
   cmake -G Ninja -S . -B "$build" -DCMAKE_BUILD_TYPE=Release -DTRAINYARD_LIBTORCH="$site" -DTRAINYARD_CUDA="$cuda" \
-    -DTRAINYARD_BUILD_CUDA=ON >"$build.configure.log" 2>&1 || { cat "$build.configure.log" >&2; die "configuring failed"; }
+    -DTRAINYARD_BUILD_CUDA=ON -DTRAINYARD_BUILD_TOKENIZERS=OFF >"$build.configure.log" 2>&1 || { cat "$build.configure.log" >&2; die "configuring failed"; }
   start=$SECONDS
   ninja -C "$build" trainyard_cuda trainyard_nccl gpu_plugin_test gpu_test gpu_bench trainyard-trainer trainyard-launch >"$build.log" 2>&1 ||
     { tail -n 40 "$build.log" >&2; die "building failed"; }

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """The crates that our programs link, with their licenses: docs/crates.md, made from cargo's own metadata.
 
-crates.py CRATES            compares (CRATES: the directory of tests/setup.sh with their sources)
-crates.py CRATES --write    writes it anew
+crates.py CRATES                compares (CRATES: the directory of tests/setup.sh with their sources)
+crates.py CRATES --write        writes it anew
+crates.py CRATES --texts FILE   writes the licenses' own texts into FILE, as programs that are given to others carry them
 """
 import json
 import pathlib
@@ -14,8 +15,8 @@ DOCUMENT = ROOT / "docs" / "crates.md"
 HEAD = """# Crates that are linked
 
 `trainyard` and whatever else reads a tokenizer.json link these Rust crates, in the versions of `trainer/tokenizer/Cargo.lock`. Where a crate
-offers licenses to choose from, any of them will do. The texts lie with the sources that `tests/setup.sh` fetches; `onig_sys` holds
-Oniguruma, which is under the BSD-2-Clause license. Made by `tests/guards/crates.py`.
+offers licenses to choose from, any of them will do; `onig_sys` holds Oniguruma, which is under the BSD-2-Clause license. The texts are in
+`crates-licenses.txt` beside the programs, and in the trainer's image below `/usr/local/share/doc/trainyard`. Made by `tests/guards/crates.py`.
 
 | crate | version | license |
 | --- | --- | --- |
@@ -44,7 +45,20 @@ def linked(meta):
     return sorted((packages[i] for i in seen - {meta["resolve"]["root"]}), key=lambda p: (p["name"], p["version"]))
 
 
+def texts(packages):
+    """The license and notice files of each; where a choice is offered, all of them."""
+    for p in packages:
+        yield f"{'=' * 100}\n{p['name']} {p['version']}: {p['license']}\n"
+        place = pathlib.Path(p["manifest_path"]).parent
+        names = ("LICENSE", "LICENCE", "COPYING", "NOTICE", "COPYRIGHT", "UNLICENSE")
+        for path in sorted(f for f in place.rglob("*") if f.is_file() and f.name.upper().startswith(names)):
+            yield f"{'-' * 100}\n{path.relative_to(place)}\n\n{path.read_text(errors='replace')}\n"
+
+
 def main():
+    if "--texts" in sys.argv:
+        pathlib.Path(sys.argv[3]).write_text("".join(texts(linked(metadata(sys.argv[1])))))
+        return
     rows = [f"| {p['name']} | {p['version']} | {p['license'].replace('/', ' OR ')} |\n" for p in linked(metadata(sys.argv[1]))]
     text = HEAD + "".join(rows)
     if "--write" in sys.argv:

@@ -8,9 +8,10 @@
 namespace trainyard::loop {
 namespace {
 
-// Where a model's files lie, its tokenizer among them: beside its checkpoints.
+// Where a model's files lie, its tokenizer among them: where it comes from, and beside its checkpoints.
 std::vector<std::string> ModelDirectories(const Session& s) {
   std::vector<std::string> directories;
+  if (s.job.model.pretrained) directories.push_back(s.job.model.pretrained->Resolve(s.env.volume_root));
   if (!s.job.checkpoint) return directories;
   const config::Checkpoint& checkpoint = *s.job.checkpoint;
   directories.push_back(checkpoint.directory.Resolve(s.env.volume_root) + "/huggingface");

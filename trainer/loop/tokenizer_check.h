@@ -7,8 +7,8 @@
 namespace trainyard::loop {
 
 // Files of training and validation must be of one tokenizer and part documents with one token, as far as they know; and
-// of the tokenizer that lies beside the checkpoints which the job resumes from, where one does. Failure: exit code 3
-// with both files or directories.
+// of the tokenizer in model.pretrained, and of the one beside the checkpoints that the job resumes from, where there is
+// one. Failure: exit code 3 with both files or directories.
 Outcome<void> CheckTokenizers(const Session& s);
 
 }  // namespace trainyard::loop

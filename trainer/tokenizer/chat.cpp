@@ -4,6 +4,8 @@
 #include <array>
 #include <string_view>
 
+#include "trainer/tokenizer/utf8.h"
+
 namespace trainyard::tokenizer {
 namespace {
 
@@ -65,7 +67,7 @@ Status CheckMessages(const std::vector<Message>& messages) {
   for (size_t i = 0; i < messages.size(); ++i) {
     const Message& m = messages[i];
     if (m.role != "system" && m.role != "user" && m.role != "assistant") {
-      return Wrong(i, "has the role '" + m.role + "'; system, user and assistant are known");
+      return Wrong(i, "has the role '" + Brief(m.role) + "'; system, user and assistant are known");
     }
     if (m.role == "system" && i > 0) return Wrong(i, "is of the system; only the first one may be");
     if (m.role != "assistant") continue;

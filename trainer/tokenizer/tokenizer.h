@@ -31,8 +31,8 @@ class Tokenizer {
   // `path`: a file; a model's directory, where tokenizer.json goes before a SentencePiece model (tokenizer.model and
   // its other usual names); or "bytes": every byte is a token. Special tokens and the chat template are read from
   // tokenizer_config.json and its companions in the same directory. Errors name the file: kNotFound, kInvalidArgument
-  // (no tokenizer in it, or one that its library refuses), kUnavailable, kFailedPrecondition (tokenizer.json in a
-  // program that was built without the crate).
+  // (no tokenizer in it, or one that its library refuses), kUnavailable, kFailedPrecondition (a
+  // program that was built for bytes alone).
   static Result<std::unique_ptr<Tokenizer>> Open(const std::string& path);
 
   virtual ~Tokenizer() = default;

@@ -1,5 +1,6 @@
 #include "trainer/tokenizer/utf8.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -48,6 +49,17 @@ Status CheckUtf8(std::string_view text) {
   const size_t valid = ValidUtf8Prefix(text);
   if (valid == text.size()) return {};
   return Fail(ErrorCode::kInvalidArgument, "byte " + std::to_string(valid) + " is not UTF-8");
+}
+
+std::string Brief(std::string_view text) {
+  constexpr size_t kMost = 40;
+  size_t end = std::min(text.size(), kMost);
+  while (end > 0 && end < text.size() && (static_cast<uint8_t>(text[end]) & 0xc0) == 0x80) --end;
+  std::string brief(text.substr(0, end));
+  for (char& c : brief) {
+    if (static_cast<uint8_t>(c) < 0x20 || c == 0x7f) c = ' ';
+  }
+  return end < text.size() ? brief + "..." : brief;
 }
 
 }  // namespace trainyard::tokenizer

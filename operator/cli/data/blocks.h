@@ -26,7 +26,7 @@ class BlockReader {
     kBeforeSpace,  // between two words, the space with the second: for tokenizers that part words there
     kOverSpace,    // between two words, the space left out: for those that put one before each text
   };
-  static constexpr size_t kBlockBytes = 1 << 20;    // about so long is a block
+  static constexpr size_t kBlockBytes = 256 << 10;  // about so long is a block: encoding takes some hundred times that
   static constexpr size_t kMostBytes = 256u << 20;  // and never longer
 
   BlockReader(std::vector<std::string> paths, Cut cut) : paths_(std::move(paths)), cut_(cut) {}

@@ -6,6 +6,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "trainer/tokenizer/utf8.h"
+
 namespace trainyard::cli {
 namespace {
 
@@ -20,6 +22,8 @@ Result<json> ParseObject(std::string_view line) {
     if (value.is_object()) return value;
   } catch (const json::parse_error& error) {
     return Invalid("broken JSON at byte " + std::to_string(error.byte) + " of the line");
+  } catch (const json::out_of_range&) {
+    return Invalid("broken JSON: a number that is too large");
   }
   return Invalid("is no JSON object");
 }
@@ -29,7 +33,7 @@ Result<const json*> FieldOf(const json& object, const std::string& field) {
   if (found != object.end()) return &*found;
   std::string names;
   for (const auto& [name, value] : object.items()) {
-    names += (names.empty() ? "" : ", ") + name;
+    names += (names.empty() ? "" : ", ") + tokenizer::Brief(name);
     if (names.size() > 100) break;
   }
   return Invalid("has no field '" + field + "'; it has: " + names + "; say with --field which one is meant");

@@ -99,7 +99,7 @@ def main():
             kinds.append((name, path, "python_tokenizers", lambda d, t=tokenizer: [
                 e.ids for e in t.encode_batch_fast(d, add_special_tokens=False)]))
         lines = [line for text in corpus for line in text.splitlines()]
-        model = texts.sentence_piece(place / "sentencepiece", lines, "unigram", 8000)
+        model = texts.sentence_piece(place / "sentencepiece", lines, "unigram", 4000)
         kinds.append(("sentencepiece_unigram", place / "sentencepiece", "python_sentencepiece",
                       lambda d, m=model: [m.encode(x) for x in d]))
         rows = []

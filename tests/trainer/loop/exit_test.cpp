@@ -112,14 +112,25 @@ TEST_F(ExitTest, TokensOfAnotherTokenizer) {
                HasSubstr("train.bin (0000000000000abc)")));
   job_["data"].erase("validation");
   job_["training"]["evaluation"]["everySteps"] = 0;
-  const std::filesystem::path model = CheckpointRoot() + "/huggingface";
+  const auto differs_from = [&](const std::string& directory, int attempt) {
+    std::filesystem::create_directories(directory);
+    WriteText(directory + "/tokenizer.model", "of another");
+    Expect(contract::kExitData, "Configuration",
+           AllOf(HasSubstr("train.bin was made with another tokenizer (0000000000000abc) than the model's in " +
+                           directory),
+                 HasSubstr("trainyard data tokenize --tokenizer " + directory)),
+           attempt);
+    std::filesystem::remove_all(directory);
+  };
+  differs_from(CheckpointRoot() + "/huggingface", 2);
+  const std::string model = dir_ / "volumes/models/small";
   std::filesystem::create_directories(model);
-  WriteText(model / "tokenizer.model", "of another");
-  Expect(contract::kExitData, "Configuration",
-         AllOf(HasSubstr("train.bin was made with another tokenizer (0000000000000abc) than the model's in " +
-                         model.string()),
-               HasSubstr("trainyard data tokenize --tokenizer " + model.string())),
-         2);
+  WriteText(model + "/config.json",
+            R"({"model_type": "llama", "num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2,
+    "num_key_value_heads": 1, "intermediate_size": 24, "vocab_size": 256, "max_position_embeddings": 64, "rope_theta": 10000.0,
+    "rms_norm_eps": 1e-5, "hidden_act": "silu", "tie_word_embeddings": false})");
+  job_["model"] = {{"pretrained", {{"volume", "models"}, {"path", "small"}}}};
+  differs_from(model, 3);
 }
 
 // The file is mapped: what another program cuts off is gone at the next touch.

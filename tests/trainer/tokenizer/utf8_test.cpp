@@ -26,5 +26,13 @@ TEST(Utf8, EachKindOfDamageIsFound) {
   EXPECT_EQ(CheckUtf8("ab\xff").error().message, "byte 2 is not UTF-8");
 }
 
+TEST(Brief, IsOneShortLineOfWholeCharacters) {
+  EXPECT_EQ(Brief("role"), "role");
+  EXPECT_EQ(Brief("two\nlines\x7f"), "two lines ");
+  EXPECT_EQ(Brief(std::string(40, 'x')), std::string(40, 'x'));
+  EXPECT_EQ(Brief(std::string(41, 'x')), std::string(40, 'x') + "...");
+  EXPECT_EQ(Brief(std::string(39, 'x') + "\xd0\x96"), std::string(39, 'x') + "...");
+}
+
 }  // namespace
 }  // namespace trainyard::tokenizer

@@ -127,6 +127,7 @@ TEST_F(TokenizeTest, NamesTheLineThatIsWrong) {
     return Refused();
   };
   EXPECT_EQ(line_3("{\"text\": \"a\""), path + ":3: broken JSON at byte 13 of the line");
+  EXPECT_EQ(line_3("{\"text\": 1e999}"), path + ":3: broken JSON: a number that is too large");
   EXPECT_EQ(line_3("[1]"), path + ":3: is no JSON object");
   EXPECT_EQ(line_3("{\"body\": \"a\", \"id\": 3}"),
             path + ":3: has no field 'text'; it has: body, id; say with --field which one is meant");
