@@ -139,6 +139,7 @@ fetch_crates() {
     touch "$part/.complete" || { rm -rf "$part"; return 1; }
   mv -T "$part" "$crates" 2>/dev/null || rm -rf "$part"   # another set-up was first
 }
+[ "$tokenizers" = OFF ] || cargo_ready || die "$(command -v cargo || echo cargo) is older than 1.85 or does not run, and hides a newer one: take it off PATH"
 if [ "$tokenizers" != OFF ] && [ ! -f "$crates/.complete" ]; then
   say "fetching the crates of trainer/tokenizer (25 MB, once, into $crates)"
   fetch_crates || die "the crates could not be fetched: is crates.io reachable? Run tests/setup.sh again, or do with bytes as tokens: export TRAINYARD_TOKENIZERS=OFF"
