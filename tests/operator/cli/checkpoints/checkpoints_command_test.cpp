@@ -264,7 +264,8 @@ TEST_F(Checkpoints, ExportAndImportAreEachOthersInverse) {
   EXPECT_EQ(Run({"export", job, out, "--to", "dcp"}), kExitBadInput);
   EXPECT_THAT(err_.str(), HasSubstr("out is not empty (config.json): export into a new directory"));
   EXPECT_EQ(Run({"export", job, root_ + "/new/dcp", "--to", "dcp"}), kExitOk);
-  EXPECT_EQ(Run({"import", root_ + "/new/dcp", root_ + "/again", "--config", out + "/config.json"}), kExitOk) << err_.str();
+  EXPECT_EQ(Run({"import", root_ + "/new/dcp", root_ + "/again", "--config", out + "/config.json"}), kExitOk)
+      << err_.str();
   EXPECT_THAT(out_.str(), HasSubstr("; 42 others of the source are no weights of the model\n"));
   EXPECT_EQ(Run({"import", root_ + "/nowhere", root_ + "/again"}), kExitNotFound);
   EXPECT_THROW(Run({"export", job, out}), CLI::RequiredError);
