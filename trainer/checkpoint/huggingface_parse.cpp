@@ -198,10 +198,10 @@ ModelDescription ParseCommon(ConfigFields& f, ModelFamily family) {
   ParseRope(f, m);
   // Qwen3 alone has one of its own where nothing is said.
   const json* given = f.Find("head_dim");
-  const int64_t otherwise = family == ModelFamily::kQwen3 && !f.Has("head_dim") ? 128 : m.hidden / m.heads;
-  const int64_t head = given != nullptr ? f.Size("head_dim") : otherwise;
-  if (head * m.heads != m.hidden || m.hidden % m.heads != 0) m.head_dim = head;
-  if (given == nullptr && m.head_dim != 0 && family != ModelFamily::kQwen3) {
+  const bool preset = family == ModelFamily::kQwen3 && !f.Has("head_dim");
+  const int64_t head = given != nullptr ? f.Size("head_dim") : preset ? 128 : m.hidden / m.heads;
+  if (head * m.heads != m.hidden) m.head_dim = head;
+  if (given == nullptr && !preset && m.hidden % m.heads != 0) {
     f.Complain("num_attention_heads", "it does not divide hidden_size");
   }
   if (m.HeadDim() % 2 != 0) f.Complain("head_dim", "a head of " + std::to_string(m.HeadDim()) + " has no pairs");

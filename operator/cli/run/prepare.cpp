@@ -69,8 +69,8 @@ void CheckFiles(const api::Spec& spec, const std::string& state_dir, const char*
   }
 }
 
-// A directory for checkpoints need not exist yet.
-void TakeCheckpointDirectory(const std::string& state_dir, RunSetup& setup, Errors& errors) {
+// A directory for checkpoints need not exist yet. A ladder makes none in it.
+void TakeCheckpointDirectory(const std::string& state_dir, bool ladder, RunSetup& setup, Errors& errors) {
   const api::Spec& spec = setup.job.spec;
   if (!spec.checkpoint) return;
   for (const api::Volume& volume : spec.volumes) {
@@ -78,11 +78,12 @@ void TakeCheckpointDirectory(const std::string& state_dir, RunSetup& setup, Erro
     const fs::path root = DirectoryOf(volume, state_dir);
     if (root.empty()) return;  // each pod has its own
     const std::string& path = spec.checkpoint->path;
-    const fs::path directory = root / (path.empty() ? setup.job.meta.name : path);
+    const fs::path directory = ladder ? root : root / (path.empty() ? setup.job.meta.name : path);
     if (auto made = MakeDirectories(directory.string()); !made) {
       errors.push_back("spec.checkpoint: " + made.error().message);
       return;
     }
+    if (ladder) return;
     auto lock = checkpoint::UseLock::ToTrain(directory.string());
     if (lock) {
       setup.checkpoints = std::move(*lock);
@@ -127,7 +128,7 @@ RunSetup PrepareRun(const RunFlags& flags, const std::string& state_dir, Errors&
     CheckFiles(spec, state_dir, "train", spec.data->train, errors);
     CheckFiles(spec, state_dir, "validation", spec.data->validation, errors);
   }
-  if (errors.empty() && !spec.plan_only) TakeCheckpointDirectory(state_dir, setup, errors);
+  if (errors.empty() && !spec.plan_only) TakeCheckpointDirectory(state_dir, !flags.ladder.empty(), setup, errors);
   return setup;
 }
 

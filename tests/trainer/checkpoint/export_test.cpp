@@ -137,6 +137,12 @@ TEST(HuggingFace, WhatOurTrainerDoesNotComputeIsRefusedByItsKey) {
   EXPECT_EQ(problem(llama, "head_dim", 8), "none");
   EXPECT_THAT(problem(llama, "head_dim", 7), HasSubstr("head_dim: a head of 7 has no pairs"));
   EXPECT_THAT(problem(llama, "num_key_value_heads", 3), HasSubstr("num_key_value_heads: it does not divide"));
+  for (const int64_t heads : {3, 3371542}) {  // fewer and more than the hidden size has room for
+    nlohmann::json bad = nlohmann::json(ConfigJson(llama, "F32"));
+    bad.erase("head_dim");
+    bad["num_attention_heads"] = bad["num_key_value_heads"] = heads;
+    EXPECT_THAT(ParseConfigJson(bad).error().message, HasSubstr("num_attention_heads: it does not divide hidden_size"));
+  }
   EXPECT_THAT(problem(llama, "num_hidden_layers", 1e9), HasSubstr("num_hidden_layers: 1000000000.0 is not a size"));
   EXPECT_THAT(problem(llama, "num_hidden_layers", 20000), HasSubstr("num_hidden_layers: 20000 is not a size"));
   EXPECT_THAT(problem(llama, "hidden_size", -4), HasSubstr("hidden_size: -4 is not a size"));
