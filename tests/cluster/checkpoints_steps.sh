@@ -74,11 +74,14 @@ no_pods() { [ -z "$(pods_of "$1")" ]; }
 # ---- checkpoints on disk ---------------------------------------------------------------------------------------------------
 checkpoints() { printf '%s' "$dir/volumes/$(volume_of "$1")/$1"; }  # JOB: its directory
 volume_of() { cat "$dir/jobs/$1"; }
-steps_on_disk() { (cd "$(checkpoints "$1")" && ls -d step-*) 2>/dev/null | sed 's/step-0*//' | xargs; }
+# "" where there is none.
+steps_on_disk() { { (cd "$(checkpoints "$1")" && ls -d step-*) 2>/dev/null || true; } | sed 's/step-0*//' | xargs; }
 newest_on_disk() { steps_on_disk "$1" | awk '{print $NF}'; }
 has_checkpoint() { [ -d "$(checkpoints "$1")/$(printf 'step-%08d' "$2")" ]; }  # JOB STEP
 # What is staged and not committed, of one attempt.
-staged() { (cd "$(checkpoints "$1")/.staging" && ls -d ./*-"$2"/step-*) 2>/dev/null | sed 's/.*step-0*//' | xargs; }  # JOB ATTEMPT
+staged() {  # JOB ATTEMPT
+  { (cd "$(checkpoints "$1")/.staging" && ls -d ./*-"$2"/step-*) 2>/dev/null || true; } | sed 's/.*step-0*//' | xargs
+}
 is_staged() {  # JOB ATTEMPT [STEP]: something is, besides that step
   local step
   step=$(staged "$1" "$2")
