@@ -157,7 +157,7 @@ resize_to() {  # GPUS ATTEMPT
   compare "$scenario" attempt "$(field resize .status.attempt)"
   compare "$scenario" nodes "$(pods resize '{.spec.nodeName}' | tr ' ' '\n' | sort -u | wc -l)"
   compare "$scenario" restarts "$(restarts resize)"
-  compare "$scenario" saved "$(newest_on_disk resize)"
+  compare "$scenario" saved "$(saved_before resize "$2")"
   compare "$scenario" resumed "$(field resize .status.progress.resumedFromStep)"
   compare "$scenario" resize "$(field resize '.status.resize.from} {.status.resize.to} {.status.resize.attempt} {.status.resize.why')"
   run kubectl get tj resize -o 'jsonpath={.status.resize.seconds}{"\n"}'
@@ -175,7 +175,7 @@ await 120 "resize to run" phase_is resize Running
 await 120 "step 5" step_reached resize 5
 resize_to 4 2
 resize_to 3 3
-last_steps resize 120
+last_steps resize "$(lasting 60 resize 120)"  # long enough to be looked at, on a fast machine as well
 resize_steps=${known[steps]}
 resize_to 1 4
 
@@ -226,7 +226,7 @@ await 60 "Kubernetes to notice it" node_is_lost "${known[lost]}"
 # ---- 3 -------------------------------------------------------------------------------------------------------------------
 title "The volume is full"
 # The operator asks a job every 30 s, so that it hears of the trouble and of its end a minute later.
-full_steps=$(lasting 90 resize "$resize_steps" "$adrift_steps" "$lost_steps")
+full_steps=$(lasting 150 resize "$resize_steps" "$adrift_steps" "$lost_steps")
 job full small 1 "$full_steps" $every
 await 120 "full to have a checkpoint" eval '[ -n "$(steps_on_disk full)" ]'
 full_from=$(now_of full)

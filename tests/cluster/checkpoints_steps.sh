@@ -100,6 +100,13 @@ writer_of() {  # JOB STEP: the attempt that saved it
   python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["attempt"])' \
     "$(checkpoints "$1")/$(printf 'step-%08d' "$2")/manifest.json"
 }
+saved_before() {  # JOB ATTEMPT: the newest checkpoint that an attempt before this one saved
+  local step newest=""
+  for step in $(steps_on_disk "$1"); do
+    if [ "$(writer_of "$1" "$step")" -lt "$2" ]; then newest=$step; fi
+  done
+  printf '%s\n' "$newest"
+}
 # The last step that was trained, by the samples that ranks read.
 steps_in() { cat "$@" | tr ',' '\n' | sed -n 's/.*"step":\([0-9]*\).*/\1/p' | sort -n | tail -1; }
 last_step_before() {  # JOB ATTEMPT: that any attempt before this one has trained
