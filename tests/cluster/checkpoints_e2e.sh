@@ -226,7 +226,7 @@ await 60 "Kubernetes to notice it" node_is_lost "${known[lost]}"
 # ---- 3 -------------------------------------------------------------------------------------------------------------------
 title "The volume is full"
 # The operator asks a job every 30 s, so that it hears of the trouble and of its end a minute later.
-full_steps=$(lasting 150 resize "$resize_steps" "$adrift_steps" "$lost_steps")
+full_steps=$(lasting 110 resize "$resize_steps" "$adrift_steps" "$lost_steps")
 job full small 1 "$full_steps" $every
 await 120 "full to have a checkpoint" eval '[ -n "$(steps_on_disk full)" ]'
 full_from=$(now_of full)
