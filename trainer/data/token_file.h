@@ -9,9 +9,8 @@
 //  44  u32      one more than the token that ends a document; 0: none does, or it is not known
 //  48  u64      documents; 0: not known
 //  56  u64      0
-//  64           tokens; then, with the flag, ceil(tokens / 8) bytes: bit i % 8 of byte i / 8 says that token i counts
-//  in
-//               the loss where it is a target
+//  64           tokens; then, with the flag, ceil(tokens / 8) bytes: bit i % 8 of byte i / 8 says that token i counts,
+//               where it is a target of the loss
 // Version 1 ends its header after the vocabulary size: its tokens begin at byte 32, and the rest is not known.
 // Thread-safety: pure functions.
 #pragma once

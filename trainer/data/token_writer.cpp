@@ -178,8 +178,10 @@ Status TokenWriter::Finish() {
   }
   const std::string header = EncodeTokenHeader(s.header);
   int error = s.file.Flush();
-  if (error == 0 && pwrite(s.file.fd(), header.data(), header.size(), 0) != static_cast<ssize_t>(header.size())) {
-    error = errno;
+  if (error == 0) {
+    const ssize_t n = pwrite(s.file.fd(), header.data(), header.size(), 0);
+    // Less than the whole is no header, and says no reason.
+    if (n != static_cast<ssize_t>(header.size())) error = n < 0 ? errno : EIO;
   }
   if (error == 0 && fsync(s.file.fd()) != 0) error = errno;
   if (error == 0 && std::rename(s.partial_path.c_str(), s.final_path.c_str()) != 0) error = errno;

@@ -37,20 +37,8 @@ Outcome<std::optional<int64_t>> Found(const Session& s, FileSystem& fs) {
                                                  names->front() + ") and not of this job: name a new directory");
 }
 
-// Makes the directories above the place, below the volume.
-Status MakeParents(const Session& s, FileSystem& fs) {
-  std::string at = config::VolumePath{Place(s).volume, ""}.Resolve(s.env.volume_root);
-  const std::string& path = Place(s).path;
-  for (size_t begin = 0, end = 0; (end = path.find('/', begin)) != std::string::npos; begin = end + 1) {
-    at += "/" + path.substr(begin, end - begin);
-    if (Status made = checkpoint::EnsureDirectory(fs, at); !made) return made;
-  }
-  return {};
-}
-
 Status Write(const Session& s, checkpoint::Reader& reader, bool replace, FileSystem& fs) {
   const std::string place = Place(s).Resolve(s.env.volume_root), partial = place + ".partial-" + s.env.uid;
-  if (Status made = MakeParents(s, fs); !made) return made;
   if (Status removed = checkpoint::RemoveTree(fs, partial); !removed) return removed;
   checkpoint::HuggingFaceOptions options;
   options.carried_root = s.CheckpointRoot();
