@@ -26,11 +26,14 @@ struct EnumNames;
 
 TRAINYARD_ENUM_NAMES(Family, 5, {Family::kLlama, "Llama"}, {Family::kMistral, "Mistral"}, {Family::kQwen2, "Qwen2"},
                      {Family::kQwen3, "Qwen3"}, {Family::kGpt2, "GPT2"});
+TRAINYARD_ENUM_NAMES(AdapterType, 1, {AdapterType::kLora, "LoRA"});
+TRAINYARD_ENUM_NAMES(QuantizeBase, 2, {QuantizeBase::kNone, "None"}, {QuantizeBase::kNf4, "NF4"});
 TRAINYARD_ENUM_NAMES(DataFormat, 2, {DataFormat::kText, "Text"}, {DataFormat::kTokens, "Tokens"});
 TRAINYARD_ENUM_NAMES(DeviceKind, 3, {DeviceKind::kAuto, "Auto"}, {DeviceKind::kCpu, "CPU"},
                      {DeviceKind::kCuda, "CUDA"});
 TRAINYARD_ENUM_NAMES(Precision, 2, {Precision::kBf16, "BF16"}, {Precision::kFp32, "FP32"});
-TRAINYARD_ENUM_NAMES(OptimizerKind, 2, {OptimizerKind::kAdamW, "AdamW"}, {OptimizerKind::kSgd, "SGD"});
+TRAINYARD_ENUM_NAMES(OptimizerKind, 4, {OptimizerKind::kAdamW, "AdamW"}, {OptimizerKind::kAdamW8bit, "AdamW8bit"},
+                     {OptimizerKind::kAdafactor, "Adafactor"}, {OptimizerKind::kSgd, "SGD"});
 TRAINYARD_ENUM_NAMES(ScheduleType, 4, {ScheduleType::kCosine, "Cosine"}, {ScheduleType::kLinear, "Linear"},
                      {ScheduleType::kConstant, "Constant"}, {ScheduleType::kWarmupStableDecay, "WarmupStableDecay"});
 TRAINYARD_ENUM_NAMES(DecayShape, 3, {DecayShape::kLinear, "Linear"}, {DecayShape::kCosine, "Cosine"},

@@ -3,13 +3,15 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
 namespace trainyard::api {
 
 enum class DeviceKind { kAuto, kCpu, kCuda };
 enum class Precision { kBf16, kFp32 };
-enum class OptimizerKind { kAdamW, kSgd };
+enum class OptimizerKind { kAdamW, kAdamW8bit, kAdafactor, kSgd };
 enum class ScheduleType { kCosine, kLinear, kConstant, kWarmupStableDecay };
 enum class DecayShape { kLinear, kCosine, kSqrt };
 enum class ActivationCheckpointing { kAuto, kNone, kSelective, kFull };
@@ -19,8 +21,8 @@ enum class Determinism { kNone, kLayout, kWorldSize };
 struct Optimizer {
   OptimizerKind name = OptimizerKind::kAdamW;
   double learning_rate = 3e-4;
-  std::vector<double> betas = {0.9, 0.95};  // of AdamW
-  double epsilon = 1e-8;                    // of AdamW
+  std::vector<double> betas = {0.9, 0.95};  // of AdamW and AdamW8bit
+  double epsilon = 1e-8;                    // of AdamW and AdamW8bit
   double weight_decay = 0.1;
   double momentum = 0;    // of SGD; 0: none, and no state
   bool nesterov = false;  // of SGD, with momentum
@@ -34,9 +36,17 @@ struct Schedule {
   DecayShape decay_shape = DecayShape::kLinear;  // of WarmupStableDecay
 };
 
+// What the model says to a prompt, at each evaluation.
+struct Sample {
+  std::string prompt;
+  int64_t tokens = 64;     // at most so many
+  double temperature = 0;  // 0: always the likeliest token
+};
+
 struct Evaluation {
   int64_t every_steps = 0;  // 0: at the start and the end only
   int64_t batches = 50;     // micro-batches of validation data per evaluation
+  std::optional<Sample> sample;
 };
 
 struct Training {

@@ -32,6 +32,8 @@ inline constexpr int kMaxNameLength = 45;
 // ---- spec ---------------------------------------------------------------------------------------------------
 
 enum class Family { kLlama, kMistral, kQwen2, kQwen3, kGpt2 };
+enum class AdapterType { kLora };
+enum class QuantizeBase { kNone, kNf4 };
 enum class DataFormat { kText, kTokens };
 enum class Strategy { kAuto, kDdp, kZero1, kZero2, kFsdp, kHsdp };
 enum class OffloadTo { kNone, kCpu, kNvme };
@@ -52,10 +54,22 @@ struct Architecture {
   int64_t max_positions = 0;  // 0: training.sequenceLength
 };
 
+// Low-rank matrices beside frozen ones: only they are trained.
+struct Adapter {
+  AdapterType type = AdapterType::kLora;
+  int64_t rank = 16;
+  double alpha = 32;                 // what the adapter gives is multiplied by alpha / rank
+  double dropout = 0;                // share of what goes into the adapter
+  std::vector<std::string> targets;  // last words of the names of the matrices that get one, such as q_proj; empty:
+                                     // all of the blocks
+  QuantizeBase quantize_base = QuantizeBase::kNone;
+};
+
 struct Model {
   std::string parameters;  // "7B"; empty when an architecture is given. Kept as text, read by ParseCount
   std::optional<Architecture> architecture;
   std::optional<VolumeDirectory> pretrained;  // a Hugging Face directory to start from; one of the others is beside it
+  std::optional<Adapter> adapter;             // needs pretrained
 };
 
 struct DataFile {

@@ -29,6 +29,15 @@ struct Identity {
 
 enum class Family { kLlama, kMistral, kQwen2, kQwen3, kGpt2 };
 
+// Low-rank adapters (Hu et al., "LoRA", 2021) on frozen matrices of the blocks.
+struct Adapter {
+  int64_t rank = 0;
+  double alpha = 0;                  // what an adapter gives is multiplied by alpha / rank
+  double dropout = 0;                // of what goes into an adapter
+  std::vector<std::string> targets;  // last words of names, such as q_proj; empty: all matrices of the blocks
+  bool nf4 = false;                  // the frozen matrices of the blocks are kept in 4 bits (QLoRA)
+};
+
 struct Model {  // sizes as in a Hugging Face config.json
   Family family = Family::kLlama;
   int64_t layers = 0;
@@ -45,6 +54,7 @@ struct Model {  // sizes as in a Hugging Face config.json
   // A Hugging Face directory to start from. Its config.json says what the model is; sizes that are given beside it must
   // be the same, and all may be left out (layers is 0 then).
   std::optional<VolumePath> pretrained;
+  std::optional<Adapter> adapter;  // needs pretrained
 
   bool HasSizes() const { return layers > 0; }
 };
@@ -66,13 +76,13 @@ struct Data {
   std::vector<double> Weights() const;
 };
 
-enum class OptimizerKind { kAdamW, kSgd };
+enum class OptimizerKind { kAdamW, kAdamW8bit, kAdafactor, kSgd };
 
 struct Optimizer {
   OptimizerKind kind = OptimizerKind::kAdamW;
   double learning_rate = 0;
   double weight_decay = 0;
-  // Of AdamW.
+  // Of AdamW and AdamW8bit.
   double beta1 = 0.9;
   double beta2 = 0.95;
   double epsilon = 1e-8;
@@ -108,6 +118,13 @@ enum class ActivationCheckpointing { kNone, kSelective, kFull };
 enum class Determinism { kNone, kLayout, kWorldSize };
 enum class NonFinite { kStop, kSkipStep };  // what to do when a loss or a gradient norm is not finite
 
+// What the model says to a prompt, written at each evaluation.
+struct Sample {
+  std::string prompt;
+  int64_t tokens = 0;      // at most
+  double temperature = 0;  // 0: always the likeliest token
+};
+
 struct Training {
   DeviceType device = DeviceType::kCpu;
   int64_t sequence_length = 0;
@@ -122,6 +139,7 @@ struct Training {
   NonFinite on_non_finite_loss = NonFinite::kStop;
   int64_t evaluation_every_steps = 0;  // 0: none
   int64_t evaluation_batches = 0;
+  std::optional<Sample> sample;
   std::optional<Profile> profile;
   uint64_t seed = 0;
   Determinism determinism = Determinism::kNone;
