@@ -34,11 +34,22 @@ void Fields(A& a, V& v) {
   a("path", v.path);
 }
 
+template <typename A, Of<Adapter> V>
+void Fields(A& a, V& v) {
+  a("type", v.type);
+  a("rank", v.rank);
+  a("alpha", v.alpha);
+  a("dropout", v.dropout);
+  a.NonEmpty("targets", v.targets);
+  a("quantizeBase", v.quantize_base);
+}
+
 template <typename A, Of<Model> V>
 void Fields(A& a, V& v) {
   a.Count("parameters", v.parameters);
   a("architecture", v.architecture);
   a("pretrained", v.pretrained);
+  a("adapter", v.adapter);
 }
 
 template <typename A, Of<DataFile> V>
@@ -82,10 +93,18 @@ void Fields(A& a, V& v) {
   a("decayShape", v.decay_shape);
 }
 
+template <typename A, Of<Sample> V>
+void Fields(A& a, V& v) {
+  a("prompt", v.prompt);
+  a("tokens", v.tokens);
+  a("temperature", v.temperature);
+}
+
 template <typename A, Of<Evaluation> V>
 void Fields(A& a, V& v) {
   a("everySteps", v.every_steps);
   a("batches", v.batches);
+  a("sample", v.sample);
 }
 
 template <typename A, Of<Training> V>

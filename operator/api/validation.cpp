@@ -5,101 +5,16 @@
 #include "operator/api/checks.h"
 #include "operator/api/names.h"
 #include "operator/api/validation_checkpoint.h"
+#include "operator/api/validation_model.h"
 #include "operator/api/validation_pod.h"
 #include "operator/api/validation_training.h"
 #include "operator/api/validation_volumes.h"
-#include "operator/base/quantity.h"
 
 namespace trainyard::api {
 namespace {
 
 // Limits equal those of crds/trainingjobs.yaml; a test holds each of them against this file.
 constexpr int64_t kMaxGpus = 65'536;
-constexpr int64_t kMaxParameters = 1'000'000'000'000'000;
-
-void CheckHeadSize(Checks& c, const Architecture& a) {
-  const std::string p = "spec.model.architecture.headSize";
-  if (a.family == Family::kGpt2) {
-    c.Report(p, "is not of GPT2, whose heads are hiddenSize / attentionHeads wide; leave it out");
-  } else if (a.head_size % 2 != 0) {
-    c.Report(p, std::to_string(a.head_size) + " is odd, and rotary embeddings need pairs");
-  }
-}
-
-void CheckArchitecture(Checks& c, const Architecture& a, const Spec& spec) {
-  const std::string p = "spec.model.architecture.";
-  c.Range(p + "layers", a.layers, 1, 1024);
-  c.Range(p + "hiddenSize", a.hidden_size, 1, 1'048'576);
-  c.Range(p + "attentionHeads", a.attention_heads, 1, 4096);
-  c.Range(p + "kvHeads", a.kv_heads, 0, 4096);
-  c.Range(p + "headSize", a.head_size, 0, 1024);
-  c.Range(p + "ffnSize", a.ffn_size, 0, 4'194'304);
-  c.Range(p + "vocabSize", a.vocab_size, 0, 16'777'216);
-  c.Range(p + "maxPositions", a.max_positions, 0, kMaxSequence);
-  if (a.attention_heads > 0 && a.hidden_size > 0) {
-    if (a.head_size > 0) {
-      CheckHeadSize(c, a);
-    } else if (a.hidden_size % a.attention_heads != 0) {
-      c.Report(p + "hiddenSize", std::to_string(a.hidden_size) + " is not divisible by attentionHeads " +
-                                     std::to_string(a.attention_heads));
-    } else if (a.family != Family::kGpt2 && a.hidden_size / a.attention_heads % 2 != 0) {
-      c.Report(p + "hiddenSize", "the head size " + std::to_string(a.hidden_size / a.attention_heads) +
-                                     " (hiddenSize / attentionHeads) must be even for rotary embeddings");
-    }
-    if (a.kv_heads > 0 && a.attention_heads % a.kv_heads != 0) {
-      c.Report(p + "kvHeads",
-               std::to_string(a.kv_heads) + " does not divide attentionHeads " + std::to_string(a.attention_heads));
-    } else if (a.family == Family::kGpt2 && a.kv_heads > 0 && a.kv_heads != a.attention_heads) {
-      c.Report(p + "kvHeads", std::to_string(a.kv_heads) + " is not attentionHeads " +
-                                  std::to_string(a.attention_heads) +
-                                  ", and GPT2 has no grouped queries; leave it out");
-    }
-  }
-  if (a.vocab_size == 1) c.Report(p + "vocabSize", "must be 0 (chosen) or at least 2");
-  if (spec.data && spec.data->format == DataFormat::kTokens && a.vocab_size == 0) {
-    c.Report(p + "vocabSize", "is required when spec.data.format is Tokens");
-  }
-  if (spec.data && spec.data->format == DataFormat::kText && a.vocab_size > 0 && a.vocab_size < 256) {
-    c.Report(p + "vocabSize", std::to_string(a.vocab_size) + " is less than the 256 byte values of Text data");
-  }
-  if (a.max_positions > 0 && a.max_positions < spec.training.sequence_length) {
-    c.Report(p + "maxPositions", std::to_string(a.max_positions) + " is less than spec.training.sequenceLength " +
-                                     std::to_string(spec.training.sequence_length));
-  }
-}
-
-void CheckModel(Checks& c, const Spec& spec) {
-  const Model& model = spec.model;
-  if (!model.parameters.empty()) {
-    auto count = ParseCount(model.parameters);
-    if (!count) {
-      c.Report("spec.model.parameters",
-               Quoted(model.parameters) + " is not a parameter count such as 125M, 7B, 1.1T or 7000000000");
-    } else {
-      c.Range("spec.model.parameters", *count, 1, kMaxParameters);
-    }
-  }
-  if (!model.parameters.empty() && model.architecture) {
-    c.Report("spec.model", "give parameters or architecture, not both");
-  } else if (model.pretrained && model.parameters.empty() && !model.architecture) {
-    c.Report("spec.model",
-             "pretrained needs architecture or parameters beside it, since the operator cannot read the volume; "
-             "trainyard plan --config writes them");
-  } else if (spec.UsesBundledTrainer() && !model.architecture && !model.pretrained) {
-    c.Report("spec.model.architecture",
-             "is required, since the bundled trainer must know the model; parameters alone "
-             "is enough with an image or command of your own");
-  } else if (model.parameters.empty() && !model.architecture) {
-    c.Report("spec.model", "give parameters (such as 7B) or architecture");
-  }
-  if (model.architecture) CheckArchitecture(c, *model.architecture, spec);
-  if (!model.pretrained) return;
-  const std::string p = "spec.model.pretrained";
-  CheckDirectory(c, spec, p, model.pretrained->volume, model.pretrained->path);
-  if (!spec.UsesBundledTrainer()) {
-    c.Report(p, "needs the bundled trainer: a program of your own reads its model itself");
-  }
-}
 
 void CheckBudget(Checks& c, const Budget& b) {
   c.Range("spec.budget.maxHours", b.max_hours, 0, 1e9);
@@ -169,7 +84,21 @@ void CheckFiles(Checks& c, const Spec& spec, const std::string& list, const std:
   }
 }
 
+// A prompt is written at evaluations, and in tokens.
+void CheckSampleFits(Checks& c, const Spec& spec) {
+  if (!spec.training.evaluation.sample) return;
+  const std::string p = "spec.training.evaluation.sample";
+  if (!spec.UsesBundledTrainer()) {
+    c.Report(p, "needs the bundled trainer: a program of your own writes its samples itself");
+  } else if (spec.data && spec.data->validation.empty()) {
+    c.Report(p, "needs spec.data.validation: samples are written at evaluations");
+  } else if (spec.data && spec.data->format != DataFormat::kText && !spec.model.pretrained) {
+    c.Report(p, "needs spec.model.pretrained, whose tokenizer reads the prompt; without it data.format must be Text");
+  }
+}
+
 void CheckData(Checks& c, const Spec& spec) {
+  CheckSampleFits(c, spec);
   if (spec.data) {
     if (spec.data->train.empty()) c.Report("spec.data.train", "is required: at least one file");
     CheckFiles(c, spec, "spec.data.train", spec.data->train);

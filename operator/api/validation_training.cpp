@@ -31,14 +31,13 @@ void CheckOptimizer(Checks& c, const Optimizer& o) {
   c.Range(p + "epsilon", o.epsilon, 0, 1, true);
   c.Range(p + "weightDecay", o.weight_decay, 0, 10);
   CheckFraction(c, p + "momentum", o.momentum);
-  if (o.name == OptimizerKind::kAdamW) {
-    of_another("momentum", o.momentum > 0 && o.momentum < 1);
-    of_another("nesterov", o.nesterov);
-  } else {
-    of_another("betas", o.betas.size() == 2 && o.betas != standard.betas);
-    of_another("epsilon", o.epsilon > 0 && o.epsilon != standard.epsilon);
-    if (o.nesterov && o.momentum == 0) c.Report(p + "nesterov", "needs momentum above 0");
-  }
+  const bool sgd = o.name == OptimizerKind::kSgd;
+  of_another("momentum", !sgd && o.momentum > 0 && o.momentum < 1);
+  of_another("nesterov", !sgd && o.nesterov);
+  if (sgd && o.nesterov && o.momentum == 0) c.Report(p + "nesterov", "needs momentum above 0");
+  const bool adam = o.name == OptimizerKind::kAdamW || o.name == OptimizerKind::kAdamW8bit;
+  of_another("betas", !adam && o.betas.size() == 2 && o.betas != standard.betas);
+  of_another("epsilon", !adam && o.epsilon > 0 && o.epsilon != standard.epsilon);
 }
 
 void CheckSchedule(Checks& c, const Schedule& s, int64_t steps) {
@@ -61,6 +60,13 @@ void CheckSchedule(Checks& c, const Schedule& s, int64_t steps) {
   }
 }
 
+void CheckSample(Checks& c, const Sample& s) {
+  const std::string p = kPrefix + "evaluation.sample.";
+  if (c.Required(p + "prompt", s.prompt, "a text to go on from")) c.Length(p + "prompt", s.prompt, 4096);
+  c.Range(p + "tokens", s.tokens, 1, 4096);
+  c.Range(p + "temperature", s.temperature, 0, 10);
+}
+
 }  // namespace
 
 void CheckTraining(Checks& c, const Training& t) {
@@ -78,6 +84,7 @@ void CheckTraining(Checks& c, const Training& t) {
   c.Range(p + "gradientClipNorm", t.gradient_clip_norm, 0, 1e6);
   c.Range(p + "evaluation.everySteps", t.evaluation.every_steps, 0, kMaxSteps);
   c.Range(p + "evaluation.batches", t.evaluation.batches, 1, 1'000'000);
+  if (t.evaluation.sample) CheckSample(c, *t.evaluation.sample);
   if (t.seed < 0) c.Report(p + "seed", std::to_string(t.seed) + " is less than 0");
 }
 

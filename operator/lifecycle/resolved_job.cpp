@@ -48,11 +48,22 @@ json SizesPart(const api::Architecture& a) {
   return out;
 }
 
+json AdapterPart(const api::Adapter& a) {
+  json out = {{"type", Name(a.type)},
+              {"rank", a.rank},
+              {"alpha", a.alpha},
+              {"dropout", a.dropout},
+              {"quantizeBase", Name(a.quantize_base)}};
+  if (!a.targets.empty()) out["targets"] = a.targets;
+  return out;
+}
+
 // Of a model to start from the trainer reads the details in its config.json; it compares the sizes where there are
 // some.
 json ModelPart(const api::Model& model) {
   json out = model.architecture ? SizesPart(*model.architecture) : json::object();
   if (const auto& from = model.pretrained) out["pretrained"] = {{"volume", from->volume}, {"path", from->path}};
+  if (model.adapter) out["adapter"] = AdapterPart(*model.adapter);
   return out;
 }
 
@@ -60,12 +71,18 @@ json ModelPart(const api::Model& model) {
 // reads as it always did.
 json OptimizerPart(const api::Optimizer& o) {
   json out = {{"name", Name(o.name)}, {"learningRate", o.learning_rate}, {"weightDecay", o.weight_decay}};
-  if (o.name == api::OptimizerKind::kAdamW) {
-    out["betas"] = o.betas;
-    out["epsilon"] = o.epsilon;
-  } else {
-    out["momentum"] = o.momentum;
-    out["nesterov"] = o.nesterov;
+  switch (o.name) {
+    case api::OptimizerKind::kAdamW:
+    case api::OptimizerKind::kAdamW8bit:
+      out["betas"] = o.betas;
+      out["epsilon"] = o.epsilon;
+      break;
+    case api::OptimizerKind::kSgd:
+      out["momentum"] = o.momentum;
+      out["nesterov"] = o.nesterov;
+      break;
+    case api::OptimizerKind::kAdafactor:
+      break;
   }
   return out;
 }
@@ -77,6 +94,15 @@ json SchedulePart(const api::Training& t) {
   if (s.type == api::ScheduleType::kWarmupStableDecay) {
     out["decaySteps"] = api::DecaySteps(t);
     out["decayShape"] = Name(s.decay_shape);
+  }
+  return out;
+}
+
+json EvaluationPart(const api::Evaluation& e) {
+  json out = {{"everySteps", e.every_steps}, {"batches", e.batches}};
+  if (e.sample) {
+    out["sample"] = {
+        {"prompt", e.sample->prompt}, {"tokens", e.sample->tokens}, {"temperature", e.sample->temperature}};
   }
   return out;
 }
@@ -94,7 +120,7 @@ json TrainingPart(const api::Training& t, const std::optional<api::Profile>& pro
            {"optimizer", OptimizerPart(t.optimizer)},
            {"schedule", SchedulePart(t)},
            {"gradientClipNorm", t.gradient_clip_norm},
-           {"evaluation", {{"everySteps", t.evaluation.every_steps}, {"batches", t.evaluation.batches}}},
+           {"evaluation", EvaluationPart(t.evaluation)},
            {"seed", t.seed}};
   if (plan.activation_checkpointing != "" && plan.activation_checkpointing != "None") {
     out["activationCheckpointing"] = plan.activation_checkpointing;

@@ -172,6 +172,26 @@ Offload OffloadOf(api::OffloadTo offload) {
   return Offload::kNone;
 }
 
+Optimizer OptimizerOf(api::OptimizerKind name) {
+  switch (name) {
+    case api::OptimizerKind::kAdamW:
+      return Optimizer::kAdamW;
+    case api::OptimizerKind::kAdamW8bit:
+      return Optimizer::kAdamW8bit;
+    case api::OptimizerKind::kAdafactor:
+      return Optimizer::kAdafactor;
+    case api::OptimizerKind::kSgd:
+      return Optimizer::kSgd;
+  }
+  return Optimizer::kAdamW;
+}
+
+Adapter AdapterOf(const std::optional<api::Adapter>& adapter) {
+  if (!adapter) return {};
+  const bool nf4 = adapter->quantize_base == api::QuantizeBase::kNf4;
+  return {nf4 ? AdapterType::kQLora : AdapterType::kLora, adapter->rank, adapter->targets};
+}
+
 }  // namespace
 
 PlanRequest RequestOf(const api::TrainingJob& job, ModelShape shape, std::shared_ptr<const Catalogue> catalogue) {
@@ -189,10 +209,9 @@ PlanRequest RequestOf(const api::TrainingJob& job, ModelShape shape, std::shared
   r.per_node = gpus.per_node;
   r.strategy = job.spec.parallelism.strategy;
   r.precision = training.precision;
-  if (training.optimizer.name == api::OptimizerKind::kSgd) {
-    r.optimizer = Optimizer::kSgd;
-    r.momentum = training.optimizer.momentum;
-  }
+  r.optimizer = OptimizerOf(training.optimizer.name);
+  if (r.optimizer == Optimizer::kSgd) r.momentum = training.optimizer.momentum;
+  r.adapter = AdapterOf(job.spec.model.adapter);
   r.sequence_length = training.sequence_length;
   r.micro_batch = training.micro_batch_size;
   // The same bits at every number of GPUs need the same kernels on the same shapes: the first plan's choice stays.

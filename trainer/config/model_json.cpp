@@ -33,6 +33,25 @@ void ReadSizes(JsonReader& r, Model& m) {
   m.norm_epsilon = r.Number("normEpsilon", 0, 1, true, 1e-5);
 }
 
+std::optional<Adapter> ReadAdapter(JsonReader r) {
+  if (!r.present()) return std::nullopt;
+  enum class Type { kLora };
+  r.Enum<Type>("type", {{"LoRA", Type::kLora}});
+  Adapter a;
+  a.rank = r.Int("rank", 1, kLargeSize);
+  a.alpha = r.Number("alpha", 0, 1e9, true);
+  a.dropout = r.Fraction("dropout");
+  const auto targets = r.Array("targets", true);
+  for (const nlohmann::json* target : targets.value_or(std::vector<const nlohmann::json*>{})) {
+    const bool name = target->is_string() && !target->get_ref<const std::string&>().empty();
+    if (!name) r.Add("targets", "has something that is no name of a matrix, such as q_proj");
+    if (name) a.targets.push_back(target->get<std::string>());
+  }
+  a.nf4 = r.Enum<bool>("quantizeBase", {{"None", false}, {"NF4", true}});
+  r.Finish();
+  return a;
+}
+
 }  // namespace
 
 Model ReadModel(JsonReader r) {
@@ -42,6 +61,7 @@ Model ReadModel(JsonReader r) {
     m.pretrained = ReadVolumePath(pretrained);
     pretrained.Finish();
   }
+  m.adapter = ReadAdapter(r.Object("adapter", true));
   if (!m.pretrained || r.Has("layers")) ReadSizes(r, m);
   r.Finish();
   return m;

@@ -75,14 +75,14 @@ void ReadSgd(JsonReader& r, Optimizer& o) {
 
 Optimizer ReadOptimizer(JsonReader r) {
   Optimizer o;
-  o.kind = r.Enum<OptimizerKind>("name", {{"AdamW", OptimizerKind::kAdamW}, {"SGD", OptimizerKind::kSgd}});
+  o.kind = r.Enum<OptimizerKind>("name", {{"AdamW", OptimizerKind::kAdamW},
+                                          {"AdamW8bit", OptimizerKind::kAdamW8bit},
+                                          {"Adafactor", OptimizerKind::kAdafactor},
+                                          {"SGD", OptimizerKind::kSgd}});
   o.learning_rate = r.Number("learningRate", 0, 1e3, true);
   o.weight_decay = r.Number("weightDecay", 0, 1e3, false);
-  if (o.kind == OptimizerKind::kAdamW) {
-    ReadAdamW(r, o);
-  } else {
-    ReadSgd(r, o);
-  }
+  if (o.kind == OptimizerKind::kAdamW || o.kind == OptimizerKind::kAdamW8bit) ReadAdamW(r, o);
+  if (o.kind == OptimizerKind::kSgd) ReadSgd(r, o);
   r.Finish();
   return o;
 }
@@ -100,6 +100,16 @@ Schedule ReadSchedule(JsonReader r) {
     s.decay_shape = r.Enum<DecayShape>(
         "decayShape", {{"Linear", DecayShape::kLinear}, {"Cosine", DecayShape::kCosine}, {"Sqrt", DecayShape::kSqrt}});
   }
+  r.Finish();
+  return s;
+}
+
+std::optional<Sample> ReadSample(JsonReader r) {
+  if (!r.present()) return std::nullopt;
+  Sample s;
+  s.prompt = r.String("prompt");
+  s.tokens = r.Int("tokens", 1, kLargeSize);
+  s.temperature = r.Number("temperature", 0, 1e3, false);
   r.Finish();
   return s;
 }
@@ -152,6 +162,7 @@ Training ReadTraining(JsonReader r) {
   if (evaluation.present()) {
     t.evaluation_every_steps = evaluation.Int("everySteps", 0, kManySteps);
     t.evaluation_batches = evaluation.Int("batches", 0, kManySteps);
+    t.sample = ReadSample(evaluation.Object("sample", true));
     evaluation.Finish();
   }
   t.profile = ReadProfile(r.Object("profile", true));
@@ -226,6 +237,12 @@ void CheckCombinations(const Job& job, Problems& problems) {
   require(!evaluates || !job.data.validation.empty(),
           "data.validation: is empty although training.evaluation.everySteps is " + n(t.evaluation_every_steps) +
               "; name a file or set everySteps to 0");
+  require(!t.sample || (!job.data.validation.empty() && t.evaluation_batches > 0),
+          "training.evaluation.sample: samples are written at evaluations, and data.validation is empty; name a file");
+  require(!t.sample || job.data.format == DataFormat::kText || job.model.pretrained,
+          "training.evaluation.sample: needs model.pretrained, whose tokenizer reads the prompt, or data.format Text");
+  require(!job.model.adapter || job.model.pretrained,
+          "model.adapter: needs model.pretrained, the weights that it is trained beside");
   if (job.checkpoint.has_value()) {
     CheckCheckpoint(*job.checkpoint, problems);
   }

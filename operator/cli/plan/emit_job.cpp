@@ -25,24 +25,34 @@ using sizing::PlanRequest;
 
 tl::unexpected<Error> Bad(const std::string& what) { return Fail(ErrorCode::kInvalidArgument, "--emit: " + what); }
 
-std::optional<api::OptimizerKind> KindOf(sizing::Optimizer optimizer) {
+api::OptimizerKind KindOf(sizing::Optimizer optimizer) {
   switch (optimizer) {
     case sizing::Optimizer::kAdamW:
       return api::OptimizerKind::kAdamW;
+    case sizing::Optimizer::kAdamW8bit:
+      return api::OptimizerKind::kAdamW8bit;
+    case sizing::Optimizer::kAdafactor:
+      return api::OptimizerKind::kAdafactor;
     case sizing::Optimizer::kSgd:
       return api::OptimizerKind::kSgd;
-    case sizing::Optimizer::kAdamW8bit:
-    case sizing::Optimizer::kAdafactor:
-      return std::nullopt;
   }
-  return std::nullopt;
+  return api::OptimizerKind::kAdamW;
+}
+
+// The adapter of the plan; what does not change its size is as `before` has it.
+std::optional<api::Adapter> AdapterOf(const sizing::Adapter& planned, std::optional<api::Adapter> before = {}) {
+  if (planned.type == sizing::AdapterType::kNone) return std::nullopt;
+  api::Adapter adapter = before.value_or(api::Adapter{});
+  adapter.rank = planned.rank;
+  adapter.targets = planned.targets;
+  adapter.quantize_base =
+      planned.type == sizing::AdapterType::kQLora ? api::QuantizeBase::kNf4 : api::QuantizeBase::kNone;
+  return adapter;
 }
 
 // What the API has no field for.
 Status TrainingJobCanSay(const PlanRequest& r) {
   std::string what;
-  if (r.adapter.type != sizing::AdapterType::kNone) what = "--adapter " + AdapterName(r.adapter.type);
-  if (!KindOf(r.optimizer)) what = "--optimizer " + OptimizerName(r.optimizer);
   if (!r.flash_attention) what = "--no-flash-attention";
   if (!what.empty()) {
     return Bad("a TrainingJob has no field for " + what +
@@ -127,10 +137,11 @@ json Planned(const PlanRequest& r, const PlanOption& o, api::TrainingJob job) {
   training.global_batch_size = r.global_batch;
   training.precision = r.precision;
   api::Optimizer& optimizer = training.optimizer;
-  if (const auto kind = KindOf(r.optimizer); kind && *kind != optimizer.name) {  // settings of the other one go
-    optimizer = {.name = *kind, .learning_rate = optimizer.learning_rate, .weight_decay = optimizer.weight_decay};
+  if (const auto kind = KindOf(r.optimizer); kind != optimizer.name) {  // settings of the other one go
+    optimizer = {.name = kind, .learning_rate = optimizer.learning_rate, .weight_decay = optimizer.weight_decay};
   }
   optimizer.momentum = r.momentum;
+  job.spec.model.adapter = AdapterOf(r.adapter, job.spec.model.adapter);
   if (const auto steps = StepsOf(r)) training.steps = *steps;
   if (auto& architecture = job.spec.model.architecture) {
     architecture->max_positions = std::max(architecture->max_positions, r.sequence_length);
@@ -162,7 +173,11 @@ json New(const sizing::Plan& plan, const PlanOption& o, json model,
                    {"microBatchSize", o.micro_batch},
                    {"precision", std::string(api::ToString(r.precision))},
                    {"activationCheckpointing", std::string(api::ToString(sizing::CheckpointingOf(o)))}};
-  if (r.optimizer == sizing::Optimizer::kSgd) training["optimizer"] = {{"name", "SGD"}, {"momentum", r.momentum}};
+  if (r.optimizer == sizing::Optimizer::kSgd) {
+    training["optimizer"] = {{"name", "SGD"}, {"momentum", r.momentum}};
+  } else if (r.optimizer != sizing::Optimizer::kAdamW) {
+    training["optimizer"] = {{"name", OptimizerName(r.optimizer)}};
+  }
   if (const auto steps = StepsOf(r)) training["steps"] = *steps;
   json gpus = {{"count", o.gpus}, {"perNode", o.per_node}, {"products", json::array({o.product})}};
   if (r.goal != api::Goal::kCheapest) gpus["goal"] = std::string(api::ToString(r.goal));
@@ -196,6 +211,12 @@ Status Check(const json& object) {
 Result<std::string> TrainingJobYaml(const sizing::Plan& plan, const PlanOption& o, const PlanInput& input) {
   const PlanRequest& r = plan.request;
   if (auto ok = TrainingJobCanSay(r); !ok) return Fail(ok.error());
+  if (!input.job && r.adapter.type != sizing::AdapterType::kNone && !input.pretrained) {
+    return Bad(
+        "--adapter " + AdapterName(r.adapter.type) +
+        " needs --config DIR and --pretrained VOLUME:PATH beside it: an adapter is trained beside the weights of "
+        "a model that exists");
+  }
   if (input.job) {
     const json object = Planned(r, o, *input.job);
     if (auto ok = Check(object); !ok) return Fail(ok.error());
@@ -226,6 +247,7 @@ Result<std::string> TrainingJobYaml(const sizing::Plan& plan, const PlanOption& 
     api::Spec spec;
     spec.model.architecture = architecture;
     spec.model.pretrained = input.pretrained;
+    spec.model.adapter = AdapterOf(r.adapter);
     model = api::SpecToJson(spec).at("model");
   }
   const json object = New(plan, o, std::move(model), input.pretrained);

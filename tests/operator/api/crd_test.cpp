@@ -183,6 +183,9 @@ json Names() {
 TEST(Crd, HasTheEnumValuesOfTheApi) {
   auto at = [](const char* pointer) { return Schema().at(json::json_pointer(pointer)).at("enum"); };
   EXPECT_EQ(at("/properties/spec/properties/model/properties/architecture/properties/family"), Names<Family>());
+  const std::string adapter = "/properties/spec/properties/model/properties/adapter/properties/";
+  EXPECT_EQ(at((adapter + "type").c_str()), Names<AdapterType>());
+  EXPECT_EQ(at((adapter + "quantizeBase").c_str()), Names<QuantizeBase>());
   EXPECT_EQ(at("/properties/spec/properties/data/properties/format"), Names<DataFormat>());
   EXPECT_EQ(at("/properties/spec/properties/training/properties/device"), Names<DeviceKind>());
   EXPECT_EQ(at("/properties/spec/properties/training/properties/precision"), Names<Precision>());

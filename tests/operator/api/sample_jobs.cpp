@@ -29,6 +29,8 @@ TrainingJob FullJob() {
                                       .tied_embeddings = true,
                                       .max_positions = 512};
   s.model.pretrained = VolumeDirectory{"corpus", "models/llama"};
+  s.model.adapter = Adapter{
+      .rank = 8, .alpha = 24.5, .dropout = 0.125, .targets = {"q_proj", "v_proj"}, .quantize_base = QuantizeBase::kNf4};
   s.data = Data{.format = DataFormat::kTokens,
                 .train = {{"corpus", "a.bin", 2.5}, {"corpus", "b.bin", 0.5}},
                 .validation = {{"corpus", "valid.bin"}},
@@ -53,7 +55,9 @@ TrainingJob FullJob() {
                              .decay_shape = DecayShape::kSqrt},
                 .gradient_clip_norm = 0.5,
                 .on_non_finite_loss = NonFiniteLoss::kSkipStep,
-                .evaluation = {.every_steps = 100, .batches = 8},
+                .evaluation = {.every_steps = 100,
+                               .batches = 8,
+                               .sample = Sample{.prompt = "Once upon a time", .tokens = 32, .temperature = 0.75}},
                 .activation_checkpointing = ActivationCheckpointing::kSelective,
                 .seed = 9223372036854775807,
                 .determinism = Determinism::kWorldSize};

@@ -197,8 +197,25 @@ TEST(PlanEmit, TheOptimizerIsSaidWhereAJobCanSayIt) {
   // A flag wins over the file, and takes settings of the other optimizer with it.
   const std::string job = "--job " + Source("/docs/examples/own-program.yaml") + " --product H100-SXM --count 8 ";
   EXPECT_EQ(ExpectSamePlanFromFile(job + "--optimizer SGD").spec.training.optimizer.name, api::OptimizerKind::kSgd);
-  EXPECT_THAT(Output(model + "--optimizer Adafactor --emit trainingjob", kExitBadInput),
-              HasSubstr("--emit: a TrainingJob has no field for --optimizer Adafactor"));
+  EXPECT_EQ(ExpectSamePlanFromFile(model + "--optimizer AdamW8bit").spec.training.optimizer.name,
+            api::OptimizerKind::kAdamW8bit);
+  EXPECT_EQ(ExpectSamePlanFromFile(job + "--optimizer Adafactor").spec.training.optimizer.name,
+            api::OptimizerKind::kAdafactor);
+}
+
+TEST(PlanEmit, AnAdapterIsSaidBesideTheModelItIsTrainedOn) {
+  const std::string model = "--config " + Source("/docs/examples/llama-135m") + " --product L4 --steps 1000 --sequence 1024 ";
+  const std::string on = model + "--pretrained models:llama ";
+  const api::TrainingJob qlora = ExpectSamePlanFromFile(on + "--adapter QLoRA --adapter-rank 8");
+  ASSERT_TRUE(qlora.spec.model.adapter);
+  EXPECT_EQ(qlora.spec.model.adapter->rank, 8);
+  EXPECT_EQ(qlora.spec.model.adapter->quantize_base, api::QuantizeBase::kNf4);
+  const api::TrainingJob lora = ExpectSamePlanFromFile(on + "--adapter LoRA");
+  ASSERT_TRUE(lora.spec.model.adapter);
+  EXPECT_EQ(lora.spec.model.adapter->quantize_base, api::QuantizeBase::kNone);
+  EXPECT_FALSE(ExpectSamePlanFromFile(on).spec.model.adapter);
+  EXPECT_THAT(Output(model + "--adapter LoRA --emit trainingjob", kExitBadInput),
+              HasSubstr("--emit: --adapter LoRA needs --config DIR and --pretrained VOLUME:PATH"));
 }
 
 TEST(PlanEmit, OffloadIsSaidToo) {
@@ -234,7 +251,7 @@ TEST(PlanEmit, WhatCannotBeSaidIsAnError) {
   EXPECT_THAT(Output("--model 34B --product RTX-4090 --count 1-8 --emit torchrun", kExitBadInput),
               HasSubstr("--emit: nothing is chosen, so there is nothing to emit"));
   EXPECT_THAT(Output("--model 7B --product RTX-4090 --adapter QLoRA --emit trainingjob", kExitBadInput),
-              HasSubstr("--emit: a TrainingJob has no field for --adapter QLoRA"));
+              HasSubstr("--emit: --adapter QLoRA needs --config DIR and --pretrained VOLUME:PATH"));
   EXPECT_THAT(Output("--model 1B --product H100-SXM --no-flash-attention --emit trainingjob", kExitBadInput),
               HasSubstr("--emit: a TrainingJob has no field for --no-flash-attention"));
   EXPECT_THAT(

@@ -229,7 +229,7 @@ TEST(ParseJob, EachOptimizerAndScheduleHasItsOwnKeys) {
   EXPECT_THAT(error(Valid(), "/training/schedule/decaySteps", 9),
               StartsWith("training.schedule.decaySteps: unknown key; "));
   EXPECT_EQ(error(Valid(), "/training/optimizer/name", "Lion"),
-            "training.optimizer.name: \"Lion\" is unknown; use one of AdamW, SGD");
+            "training.optimizer.name: \"Lion\" is unknown; use one of AdamW, AdamW8bit, Adafactor, SGD");
   EXPECT_EQ(error(ValidSgd(), "/training/optimizer/momentum", 1),
             "training.optimizer.momentum: 1 is out of range; use a number from 0 to below 1");
   EXPECT_EQ(error(ValidSgd(), "/training/optimizer/momentum", -0.5),
@@ -357,6 +357,41 @@ TEST(ParseJob, AModelToStartFromNeedsNoSizes) {
   EXPECT_THAT(ErrorOf(document), HasSubstr("model.hiddenSize: unknown key"));
   document["model"] = {{"pretrained", {{"volume", "models"}, {"path", "../llama"}}}};
   EXPECT_THAT(ErrorOf(document), HasSubstr("model.pretrained.path: \"../llama\" leaves the volume"));
+}
+
+TEST(ParseJob, ReadsAnAdapter) {
+  json document = Valid();
+  document["model"]["adapter"] = {
+      {"type", "LoRA"}, {"rank", 8}, {"alpha", 16}, {"dropout", 0.25}, {"quantizeBase", "NF4"}};
+  EXPECT_THAT(ErrorOf(document), HasSubstr("model.adapter: needs model.pretrained"));
+  document["model"]["pretrained"] = {{"volume", "models"}, {"path", "llama"}};
+  auto job = Parse(document.dump());
+  ASSERT_TRUE(job.has_value()) << job.error().message;
+  ASSERT_TRUE(job->model.adapter);
+  EXPECT_EQ(job->model.adapter->rank, 8);
+  EXPECT_EQ(job->model.adapter->alpha, 16);
+  EXPECT_EQ(job->model.adapter->dropout, 0.25);
+  EXPECT_TRUE(job->model.adapter->nf4);
+  EXPECT_TRUE(job->model.adapter->targets.empty());
+  document["model"]["adapter"]["targets"] = {"q_proj", 7};
+  EXPECT_THAT(ErrorOf(document), HasSubstr("model.adapter.targets: has something that is no name"));
+  document["model"]["adapter"]["targets"] = {"q_proj"};
+  document["model"]["adapter"]["rank"] = 0;
+  EXPECT_THAT(ErrorOf(document), HasSubstr("model.adapter.rank: 0 is out of range"));
+}
+
+TEST(ParseJob, ReadsASample) {
+  json document = Valid();
+  document["training"]["evaluation"]["sample"] = {{"prompt", "Once"}, {"tokens", 16}, {"temperature", 0.5}};
+  auto job = Parse(document.dump());
+  ASSERT_TRUE(job.has_value()) << job.error().message;
+  ASSERT_TRUE(job->training.sample);
+  EXPECT_EQ(job->training.sample->prompt, "Once");
+  EXPECT_EQ(job->training.sample->tokens, 16);
+  EXPECT_EQ(job->training.sample->temperature, 0.5);
+  document["data"]["validation"] = json::array();
+  document["training"]["evaluation"]["everySteps"] = 0;
+  EXPECT_THAT(ErrorOf(document), HasSubstr("training.evaluation.sample: samples are written at evaluations"));
 }
 
 TEST(ParseJob, NamesImpossibleCombinations) {

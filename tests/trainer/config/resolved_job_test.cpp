@@ -63,6 +63,15 @@ TEST(ResolvedJob, SgdArrives) {
   EXPECT_TRUE(o.nesterov);
 }
 
+TEST(ResolvedJob, OptimizersInFewBytesArrive) {
+  const Optimizer eight = Read({{"optimizer", {{"name", "AdamW8bit"}, {"betas", {0.5, 0.75}}}}}).optimizer;
+  EXPECT_EQ(eight.kind, OptimizerKind::kAdamW8bit);
+  EXPECT_EQ(eight.beta1, 0.5);
+  const Optimizer factored = Read({{"optimizer", {{"name", "Adafactor"}, {"weightDecay", 0.25}}}}).optimizer;
+  EXPECT_EQ(factored.kind, OptimizerKind::kAdafactor);
+  EXPECT_EQ(factored.weight_decay, 0.25);
+}
+
 TEST(ResolvedJob, AdamWArrives) {
   const Optimizer o =
       Read({{"optimizer", {{"betas", {0.5, 0.75}}, {"epsilon", 0.001}, {"weightDecay", 0.25}}}}).optimizer;
@@ -165,17 +174,34 @@ TEST(ResolvedJob, Gpt2Arrives) {
   EXPECT_EQ(job.model.kv_heads, 4);
 }
 
+TEST(ResolvedJob, ASampleArrives) {
+  const json change = {
+      {"data", {{"validation", {{{"volume", "corpus"}, {"path", "valid.txt"}}}}}},
+      {"training", {{"evaluation", {{"sample", {{"prompt", "Once"}, {"tokens", 9}, {"temperature", 0.5}}}}}}}};
+  const Job job = ReadWhole(change);
+  ASSERT_TRUE(job.training.sample);
+  EXPECT_EQ(job.training.sample->prompt, "Once");
+  EXPECT_EQ(job.training.sample->tokens, 9);
+  EXPECT_EQ(job.training.sample->temperature, 0.5);
+}
+
 TEST(ResolvedJob, AModelToStartFromAndAPlaceForTheResultArrive) {
   const json change = {
       {"model",
        {{"architecture", {{"family", "Qwen3"}, {"headSize", 32}}},
-        {"pretrained", {{"volume", "corpus"}, {"path", "q"}}}}},
+        {"pretrained", {{"volume", "corpus"}, {"path", "q"}}},
+        {"adapter", {{"rank", 8}, {"alpha", 4}, {"targets", {"q_proj"}}, {"quantizeBase", "NF4"}}}}},
       {"checkpoint", {{"volume", "corpus"}, {"exportOnSuccess", {{"volume", "corpus"}, {"path", "out"}}}}}};
   const Job job = ReadWhole(change);
   EXPECT_EQ(job.model.family, Family::kQwen3);
   EXPECT_EQ(job.model.head_size, 32);
   ASSERT_TRUE(job.model.pretrained);
   EXPECT_EQ(job.model.pretrained->Resolve("/v"), "/v/corpus/q");
+  ASSERT_TRUE(job.model.adapter);
+  EXPECT_EQ(job.model.adapter->rank, 8);
+  EXPECT_EQ(job.model.adapter->alpha, 4);
+  EXPECT_EQ(job.model.adapter->targets, std::vector<std::string>{"q_proj"});
+  EXPECT_TRUE(job.model.adapter->nf4);
   ASSERT_TRUE(job.checkpoint && job.checkpoint->export_on_success);
   EXPECT_EQ(job.checkpoint->export_on_success->Resolve("/v"), "/v/corpus/out");
 }
