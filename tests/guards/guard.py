@@ -41,8 +41,9 @@ ARROWS = {
     "trainer/device": ["operator/base", "trainer/contract"],
     "trainer/dist": ["operator/base", "trainer/contract"],
     "trainer/data": ["operator/base", "trainer/config"],
-    "trainer/optim": ["operator/base"],
-    "trainer/engine": ["trainer/device", "trainer/dist", "trainer/optim"],
+    "trainer/optim": ["operator/base", "trainer/contract"],
+    "trainer/quant": ["trainer/contract"],
+    "trainer/engine": ["trainer/device", "trainer/dist", "trainer/optim", "trainer/quant"],
     "trainer/model": ["trainer/engine", "trainer/checkpoint"],
     "trainer/observe": ["operator/base", "trainer/contract"],
     "trainer/loop": ["trainer/config", "trainer/data", "trainer/model", "trainer/engine", "trainer/checkpoint",
@@ -62,7 +63,7 @@ DOORS = [
     (r"<sentencepiece_", r"trainer/tokenizer/sentence_piece\.cpp"),
     (r"tokenizer/crate\.h", r"trainer/tokenizer/hugging_face\.cpp"),
     (r"<torch/csrc/distributed|<gloo/|<nccl", r"trainer/dist/.*\.(cpp|h)"),
-    (r"<ATen/|<torch/|<c10/", r"trainer/(device|dist|data|optim|engine|model|loop)/.*|trainer/main\.cpp"),
+    (r"<ATen/|<torch/|<c10/", r"trainer/(device|dist|data|optim|quant|engine|model|loop)/.*|trainer/main\.cpp"),
 ]
 PURE = ("operator/sizing", "operator/placement", "operator/lifecycle")
 IMPURE = re.compile(
