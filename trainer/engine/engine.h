@@ -12,8 +12,8 @@
 //
 // With reduce_each_micro_batch off, stages 2 and 3 keep gradients as stage 1 does: one reduction per step for 4 bytes
 // per parameter. In float (and double) the master weights of stages 0-2 are rows of the full tensors. A frozen
-// parameter has weights in the compute type and nothing else. At world size 1 nothing is gathered, copied out or
-// reduced. Sums over ranks are in rank order: same bits on every rank and run.
+// parameter has weights in the compute type, or in NF4, and nothing else. At world size 1 nothing is gathered, copied
+// out or reduced. Sums over ranks are in rank order: same bits on every rank and run.
 //
 // With offload the device has weights and gradients only, at stage 3 no more weights than are in use, also on one rank.
 // Master weights and optimizer state are in host memory (kCpu) or in a file of each rank (kNvme, offload_store.h), and
@@ -84,7 +84,7 @@ struct ShardView {
   int index = 0;  // of the parameter in its unit
   std::vector<int64_t> global_shape;
   RowRange rows;
-  at::Tensor master;
+  at::Tensor master;              // of a parameter in NF4 its packed rows, uint8 [rows, ParamSpec::kept_row_size()]
   std::vector<at::Tensor> state;  // one for each of optim::StateNames, in that order; frozen: none
 };
 

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "trainer/contract/packed.h"
+
 namespace trainyard::engine {
 
 enum class Init { kNormal, kOnes, kZeros };
@@ -19,6 +21,7 @@ struct ParamSpec {
   bool decay = true;             // false: no weight decay (norms, biases)
   int tensor_parallel_dim = -1;  // dimension that tensor parallelism splits; -1: replicated
   bool frozen = false;           // never trained: no gradient, no optimizer state, no master beside the compute type
+  bool nf4 = false;  // frozen, and kept in NF4 (trainer/quant/nf4.h): a uint8 tensor [rows, kept_row_size()]
 
   int64_t rows() const { return shape.at(0); }
   int64_t row_size() const {  // elements per row
@@ -27,6 +30,15 @@ struct ParamSpec {
     return n;
   }
   int64_t numel() const { return rows() * row_size(); }
+  // Of a row as it is kept: numbers of the compute type, bytes in NF4.
+  int64_t kept_row_size() const { return nf4 ? contract::Nf4RowBytes(row_size()) : row_size(); }
+  // Of so many rows as they are kept.
+  std::vector<int64_t> KeptShape(int64_t count) const {
+    if (nf4) return {count, kept_row_size()};
+    std::vector<int64_t> kept = shape;
+    kept[0] = count;
+    return kept;
+  }
 };
 
 // Parameters that are gathered, used and reduced together: a transformer block, or the root of the model.

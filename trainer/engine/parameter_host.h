@@ -10,8 +10,9 @@ namespace trainyard::engine {
 class ParameterHost {
  public:
   virtual ~ParameterHost() = default;
-  // Full tensor of parameter `index` of unit `unit` in the compute type, a leaf that requires grad. Valid between
-  // PreForward and PostForward of the unit; autograd may keep it for the backward pass.
+  // Full tensor of parameter `index` of unit `unit` in the compute type, a leaf that requires grad unless it is frozen;
+  // of one in NF4 its packed rows. Valid between PreForward and PostForward of the unit; autograd may keep it for the
+  // backward pass.
   virtual const at::Tensor& Param(int unit, int index) const = 0;
   virtual void PreForward(int unit) = 0;
   // `y` is the output of the unit that the rest of the model depends on; the returned tensor takes its place.

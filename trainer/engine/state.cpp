@@ -1,4 +1,6 @@
 // What the engine shows to checkpoints, hashes and figures.
+#include <array>
+
 #include "trainer/device/device.h"
 #include "trainer/engine/engine.h"
 #include "trainer/engine/engine_impl.h"
@@ -68,13 +70,9 @@ void Engine::OnLoaded() {
   s.Visit(Access::kUpdate, [&s](int u) {
     const Unit& unit = *s.units[u];
     const std::string label = "load " + unit.spec().name;
-    for (const bool frozen : {false, true}) {
-      std::vector<at::Tensor> masters;
-      for (const Parameter& p : unit.params()) {
-        if (p.spec.frozen == frozen) masters.push_back(p.master);
-      }
-      GatherSaved(s.layout, masters, label);
-    }
+    std::array<std::vector<at::Tensor>, 3> masters;  // of three types: trained, frozen, in NF4
+    for (const Parameter& p : unit.params()) masters[p.spec.nf4 ? 2 : p.spec.frozen ? 1 : 0].push_back(p.master);
+    for (const auto& tensors : masters) GatherSaved(s.layout, tensors, label);
     for (int64_t state = 0; state < s.layout.states; ++state) {
       std::vector<at::Tensor> tensors;
       for (const Parameter& p : unit.params()) {

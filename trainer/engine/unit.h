@@ -2,7 +2,7 @@
 // parameters of a unit are gathered by one collective through a buffer [owners, n]: segment o holds the rows of owner o
 // of every parameter, one after another, each padded to the rows per owner: trained parameters first, frozen ones last,
 // so that buffers of gradients are a prefix. Where full tensors stay (stages 1 and 2) frozen ones are not gathered
-// again: each rank makes or loads them once.
+// again: each rank makes or loads them once. Parameters in NF4 are bytes: they have segments and a gather of their own.
 // Thread-safety: the rank's thread.
 #pragma once
 
@@ -23,7 +23,7 @@ namespace trainyard::engine {
 struct Parameter {
   ParamSpec spec;
   int64_t rows_per_owner = 0;
-  int64_t offset = 0;                                  // of its rows in a segment, in elements
+  int64_t offset = 0;                                  // of its rows in a segment, in elements (NF4: in bytes)
   RowRange own;                                        // rows that this rank owns and updates
   at::Tensor weights;                                  // own rows that full tensors are made from
   at::Tensor full;                                     // leaf in the compute type
@@ -47,7 +47,7 @@ class Unit {
   // Elements per owner of the trained parameters, padding included: of gradients and optimizer state.
   int64_t trained() const { return trained_; }
   int trained_count() const { return trained_count_; }
-  bool has_frozen() const { return segment_ > trained_; }
+  bool has_frozen() const { return segment_ > trained_ || packed_ > 0; }
 
   // Starts to gather unless that has been done; then WaitUnshard makes the full tensors usable.
   void UnshardAsync();
@@ -77,10 +77,16 @@ class Unit {
 
  private:
   enum class State { kSharded, kGathering, kFull };
+  struct Gather {
+    at::Tensor in, out;
+    int64_t bytes = 0;  // of both, but for what is there anyway
+    dist::WorkPtr work;
+  };
   void PlaceSegments();
   void AllocateFlat();
   void Allocate(Parameter& p, const at::Tensor& states);
   void Initialise(const Parameter& p, uint64_t seed) const;
+  void InitialiseNf4(const ParamSpec& spec, uint64_t seed, const RowRange& rows, const at::Tensor& target) const;
   bool FullOfFlat() const { return layout_.aliased && layout_.owners == 1; }
   bool RowsOfFull(const Parameter& p) const;
   at::ScalarType FlatType() const;
@@ -89,6 +95,10 @@ class Unit {
   at::Tensor OwnRows(const at::Tensor& flat, int64_t offset, const Parameter& p) const;
   at::Tensor NewZeros(bool host, at::IntArrayRef shape, at::ScalarType type, int64_t MemoryReport::* term) const;
   at::Tensor PackMaster(int64_t count);
+  at::Tensor PackNf4();
+  void Start(Gather& gather, at::Tensor in, const std::string& label);
+  void Clear(Gather& gather);
+  bool IsFlat(const at::Tensor& t) const { return t.is_same(flat_) || t.is_same(packed_flat_); }
   void CopyOut();
   void Refill();
   void Free(const at::Tensor& full) const;
@@ -97,17 +107,16 @@ class Unit {
   const Layout& layout_;
   const UnitSpec spec_;
   std::vector<Parameter> params_;
-  int64_t trained_ = 0, segment_ = 0;  // elements per owner: of trained parameters, of all
+  int64_t trained_ = 0, segment_ = 0;  // elements per owner: of trained parameters, of all but those in NF4
+  int64_t packed_ = 0;                 // bytes per owner of those in NF4
   int trained_count_ = 0;
   int64_t full_bytes_ = 0;
   State state_ = State::kSharded;
   bool released_ = false;      // full but for some parameters
   bool frozen_stale_ = false;  // full tensors of frozen parameters stay and are to be gathered once
   // Own rows, where they are not rows of the full tensors; see Together.
-  at::Tensor flat_, frozen_flat_;
-  at::Tensor gather_in_, gather_out_;
-  int64_t gather_bytes_ = 0;
-  dist::WorkPtr gather_;
+  at::Tensor flat_, frozen_flat_, packed_flat_;
+  Gather gather_, nf4_gather_;
   std::string gather_label_;
 };
 

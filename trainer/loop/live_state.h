@@ -25,12 +25,16 @@ struct LiveTensor {
 // This rank's boxes of the model (fp32 master weights) and of the optimizer, without those that have no rows.
 struct LiveState {
   std::vector<LiveTensor> model, optim;
+  // Frozen parameters in NF4, which no checkpoint has: boxes of numbers in F32, as they are read, and the packed rows.
+  std::vector<LiveTensor> nf4;
 };
 LiveState LiveStateOf(engine::Engine& engine);
 
 // Calls `read` with slices of the state that point to host memory to be read into, and stores what was read: all of
-// them at once, or, where the engine has state on disk, unit by unit. `weights_only`: none of the optimizer's. Returns
-// the first error of `read`. Engine::OnLoaded comes after it.
+// them at once, or, where the engine has state on disk, unit by unit. `weights_only`: none of the optimizer's.
+// Parameters in NF4 are read as numbers, some rows of one at a time (at most 32 MiB, or one row), and quantised.
+// Returns the first error of `read`, or kInvalidArgument where a number to be quantised is not finite. Engine::OnLoaded
+// comes after it.
 Status ReadInto(engine::Engine& engine, bool weights_only,
                 const std::function<Status(const std::vector<checkpoint::TensorSlice>& slices)>& read);
 
