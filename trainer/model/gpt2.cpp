@@ -86,14 +86,15 @@ Gpt2::Gpt2(const Gpt2Config& config, engine::ParameterHost& host, ActivationChec
   CheckSizes(config_);
 }
 
-at::Tensor Gpt2::Embed(const at::Tensor& tokens, const Documents& documents) {
+at::Tensor Gpt2::Embed(const at::Tensor& tokens, const Pass& pass) {
   const at::Tensor& table = host_.Param(0, kPositions);
-  const at::Tensor places =
-      documents.positions.defined() ? at::embedding(table, documents.positions) : table.narrow(0, 0, tokens.size(1));
+  const at::Tensor& positions = pass.documents->positions;
+  const at::Tensor places = positions.defined() ? at::embedding(table, positions) : table.narrow(0, 0, tokens.size(1));
   return at::embedding(host_.Param(0, kEmbedding), tokens) + places;
 }
 
-at::Tensor Gpt2::Block(int64_t layer, const at::Tensor& x, Keep keep, const Documents& documents) {
+at::Tensor Gpt2::Block(int64_t layer, const at::Tensor& x, const Pass& pass) {
+  const Keep keep = pass.keep;
   const auto w = [&](BlockPlace p) -> const at::Tensor& { return BlockParam(layer, p); };
   const int64_t b = x.size(0), s = x.size(1), h = config_.hidden;
   const at::Tensor rows = x.view({b * s, h});  // 2-d, so that products need no batch handling
@@ -101,7 +102,7 @@ at::Tensor Gpt2::Block(int64_t layer, const at::Tensor& x, Keep keep, const Docu
   const at::Tensor qkv = LayerNormAffine(keep, rows, w(kNorm1), w(kNorm1Bias), config_.norm_eps, w(kQkv), w(kQkvBias));
   const std::vector<at::Tensor> parts = qkv.split(h, 1);
   const auto heads = [&](int i) { return parts[i].view({b, s, config_.heads, h / config_.heads}); };
-  const at::Tensor mixed = CausalAttention(heads(0), heads(1), heads(2), documents.lengths);
+  const at::Tensor mixed = CausalAttention(heads(0), heads(1), heads(2), pass.documents->lengths);
   const at::Tensor mid = rows + at::addmm(w(kOutputBias), mixed, w(kOutput));
 
   const at::Tensor up = LayerNormAffine(keep, mid, w(kNorm2), w(kNorm2Bias), config_.norm_eps, w(kUp), w(kUpBias));

@@ -112,13 +112,15 @@ void Llama::EnsureRope(const at::Tensor& like) {
   rope_ = MakeRopeTable(config_.rope_theta, config_.HeadDim(), config_.rope, config_.max_positions, like);
 }
 
-at::Tensor Llama::Embed(const at::Tensor& tokens, const Documents& /*documents*/) {
+at::Tensor Llama::Embed(const at::Tensor& tokens, const Pass& /*pass*/) {
   at::Tensor x = at::embedding(host_.Param(0, kEmbedding), tokens);
   EnsureRope(x);
   return x;
 }
 
-at::Tensor Llama::Block(int64_t layer, const at::Tensor& x, Keep keep, const Documents& documents) {
+at::Tensor Llama::Block(int64_t layer, const at::Tensor& x, const Pass& pass) {
+  const Keep keep = pass.keep;
+  const Documents& documents = *pass.documents;
   const auto w = [&](int place) -> const at::Tensor& { return BlockParam(layer, place); };
   const int64_t b = x.size(0), s = x.size(1), head_dim = config_.HeadDim();
   const OptionalPlaces places(config_);

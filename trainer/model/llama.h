@@ -40,8 +40,8 @@ class Llama final : public Model {
         ActivationCheckpointing checkpointing = ActivationCheckpointing::kNone);
 
  private:
-  at::Tensor Embed(const at::Tensor& tokens, const Documents& documents) override;
-  at::Tensor Block(int64_t layer, const at::Tensor& x, Keep keep, const Documents& documents) override;
+  at::Tensor Embed(const at::Tensor& tokens, const Pass& pass) override;
+  at::Tensor Block(int64_t layer, const at::Tensor& x, const Pass& pass) override;
   at::Tensor FinalNorm(const at::Tensor& x) override;
   const at::Tensor& Head() const override;
   void EnsureRope(const at::Tensor& like);

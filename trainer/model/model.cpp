@@ -24,32 +24,30 @@ void Model::CheckTokens(const at::Tensor& tokens, int64_t positions) const {
                    std::to_string(sizes_.vocab) + "; data and model belong to different tokenizers");
 }
 
-at::Tensor Model::CheckpointedBlock(int64_t layer, const at::Tensor& x,
-                                    const std::shared_ptr<const Documents>& documents) {
-  if (checkpointing_ != ActivationCheckpointing::kFull) {
-    return Block(layer, x, checkpointing_ == ActivationCheckpointing::kSelective ? Keep::kProducts : Keep::kAll,
-                 *documents);
-  }
+at::Tensor Model::CheckpointedBlock(int64_t layer, const at::Tensor& x, const Pass& pass) {
+  if (checkpointing_ != ActivationCheckpointing::kFull) return Block(layer, x, pass);
   std::vector<at::Tensor> parameters;
   for (int i = 0; i < sizes_.block_parameters; ++i) parameters.push_back(BlockParam(layer, i));
   return Recomputed(
       host_,
-      [this, layer, documents](const at::Tensor& input, Pass pass) {
-        return Block(layer, input, pass == Pass::kFirst ? Keep::kAll : Keep::kAllButValue, *documents);
+      [this, layer, told = pass](const at::Tensor& input, Run run) {
+        Pass again = told;
+        if (run == Run::kAgain) again.keep = Keep::kAllButValue;
+        return Block(layer, input, again);
       },
       x, parameters);
 }
 
 at::Tensor Model::Hidden(const at::Tensor& tokens) {
-  // Shared with what runs again in backward.
-  const auto documents =
-      std::make_shared<const Documents>(separator_ ? FindDocuments(tokens, *separator_) : Documents{});
+  Pass pass;
+  if (checkpointing_ == ActivationCheckpointing::kSelective) pass.keep = Keep::kProducts;
+  pass.documents = std::make_shared<const Documents>(separator_ ? FindDocuments(tokens, *separator_) : Documents{});
   host_.PreForward(0);
-  at::Tensor x = Embed(tokens, *documents);
+  at::Tensor x = Embed(tokens, pass);
   for (int64_t l = 0; l < sizes_.layers; ++l) {
     const int unit = static_cast<int>(l) + 1;
     host_.PreForward(unit);
-    x = host_.PostForward(unit, CheckpointedBlock(l, x, documents));
+    x = host_.PostForward(unit, CheckpointedBlock(l, x, pass));
   }
   return FinalNorm(x);
 }

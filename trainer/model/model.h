@@ -27,6 +27,13 @@ class TokenError : public std::out_of_range {
   using std::out_of_range::out_of_range;
 };
 
+// One way of a batch through the model: what blocks are told besides their input and their parameters. A block that
+// runs again in backward is told the same. Cheap to copy.
+struct Pass {
+  Keep keep = Keep::kAll;                      // what for backward
+  std::shared_ptr<const Documents> documents;  // where those of the tokens begin; never null
+};
+
 class Model {
  public:
   virtual ~Model() = default;
@@ -55,11 +62,11 @@ class Model {
   Model(const Sizes& sizes, engine::ParameterHost& host, ActivationCheckpointing checkpointing)
       : host_(host), sizes_(sizes), checkpointing_(checkpointing) {}
 
-  // What a family is. Embed: [b, s] -> [b, s, hidden]. Block: [b, s, hidden] to the same, a function of x and of the
-  // parameters of its unit; `keep` says what for backward, `documents` where the documents of the tokens begin.
-  // FinalNorm: [b, s, hidden] -> [b*s, hidden]. Head: [vocabulary, hidden], a parameter of the root.
-  virtual at::Tensor Embed(const at::Tensor& tokens, const Documents& documents) = 0;
-  virtual at::Tensor Block(int64_t layer, const at::Tensor& x, Keep keep, const Documents& documents) = 0;
+  // What a family is. Embed: [b, s] -> [b, s, hidden]. Block: [b, s, hidden] to the same, a function of x, of the
+  // parameters of its unit and of `pass`. FinalNorm: [b, s, hidden] -> [b*s, hidden]. Head: [vocabulary, hidden], a
+  // parameter of the root.
+  virtual at::Tensor Embed(const at::Tensor& tokens, const Pass& pass) = 0;
+  virtual at::Tensor Block(int64_t layer, const at::Tensor& x, const Pass& pass) = 0;
   virtual at::Tensor FinalNorm(const at::Tensor& x) = 0;
   virtual const at::Tensor& Head() const = 0;
 
@@ -71,7 +78,7 @@ class Model {
 
  private:
   at::Tensor Hidden(const at::Tensor& tokens);  // [b*s, hidden]; the root is gathered when it returns
-  at::Tensor CheckpointedBlock(int64_t layer, const at::Tensor& x, const std::shared_ptr<const Documents>& documents);
+  at::Tensor CheckpointedBlock(int64_t layer, const at::Tensor& x, const Pass& pass);
   void CheckTokens(const at::Tensor& tokens, int64_t positions) const;
 
   const Sizes sizes_;

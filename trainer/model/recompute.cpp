@@ -38,7 +38,7 @@ class RecomputeFunction : public torch::autograd::Function<RecomputeFunction> {
                             const c10::intrusive_ptr<Kept>& kept) {
     ctx->save_for_backward({x});
     ctx->saved_data["kept"] = c10::IValue::make_capsule(kept);
-    return kept->stretch(x, Pass::kFirst);
+    return kept->stretch(x, Run::kFirst);
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     const auto kept = c10::static_intrusive_pointer_cast<Kept>(ctx->saved_data["kept"].toCapsule());
@@ -56,7 +56,7 @@ class RecomputeFunction : public torch::autograd::Function<RecomputeFunction> {
     at::Tensor y;
     {
       at::AutoGradMode with_graph(true);
-      y = kept->stretch(x, Pass::kAgain);
+      y = kept->stretch(x, Run::kAgain);
     }
     variable_list found = torch::autograd::grad({std::move(y)}, inputs, {std::move(grads[0])},
                                                 /*retain_graph=*/std::nullopt, /*create_graph=*/false,
@@ -70,7 +70,7 @@ class RecomputeFunction : public torch::autograd::Function<RecomputeFunction> {
 }  // namespace
 
 at::Tensor Recomputed(engine::ParameterHost& host, Stretch stretch, const at::Tensor& x, at::TensorList parameters) {
-  if (!at::GradMode::is_enabled()) return stretch(x, Pass::kFirst);
+  if (!at::GradMode::is_enabled()) return stretch(x, Run::kFirst);
   return RecomputeFunction::apply(x, parameters, c10::make_intrusive<Kept>(host, std::move(stretch), parameters));
 }
 

@@ -17,9 +17,9 @@
 
 namespace trainyard::model {
 
-enum class Pass { kFirst, kAgain };
+enum class Run { kFirst, kAgain };
 // kFirst: the value, no graph. kAgain: a graph, and a tensor of the value's shape and type.
-using Stretch = std::function<at::Tensor(const at::Tensor&, Pass)>;
+using Stretch = std::function<at::Tensor(const at::Tensor&, Run)>;
 
 // stretch(x, kFirst). `parameters`: every leaf that the stretch reads from `host`. Both must outlive the backward pass.
 // Without gradients the stretch just runs. Gradients have the same bits as those of the plain stretch.

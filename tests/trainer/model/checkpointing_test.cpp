@@ -137,23 +137,23 @@ int uses_of_b = 0;  // of one rank only
 // a, then b and c, then a again: plainly, as one stretch of two units, or as stretches inside a stretch.
 at::Tensor Loss(engine::ParameterHost& host, const at::Tensor& input, int depth) {
   const at::Tensor a = host.Param(0, 0), b = host.Param(1, 0), c = host.Param(2, 0);
-  const Stretch use_b = [&host](const at::Tensor& x, Pass) {
+  const Stretch use_b = [&host](const at::Tensor& x, Run) {
     ++uses_of_b;
     return Use(host, 1, x);
   };
-  const Stretch use_c = [&host](const at::Tensor& x, Pass) { return Use(host, 2, x); };
+  const Stretch use_c = [&host](const at::Tensor& x, Run) { return Use(host, 2, x); };
   const at::Tensor x = Use(host, 0, input);
   at::Tensor y;
-  if (depth == 0) y = use_c(use_b(x, Pass::kFirst), Pass::kFirst);
+  if (depth == 0) y = use_c(use_b(x, Run::kFirst), Run::kFirst);
   if (depth == 1)
-    y = Recomputed(host, [=](const at::Tensor& t, Pass pass) { return use_c(use_b(t, pass), pass); }, x, {b, c});
+    y = Recomputed(host, [=](const at::Tensor& t, Run run) { return use_c(use_b(t, run), run); }, x, {b, c});
   if (depth == 2) {
-    const Stretch inner = [=, &host](const at::Tensor& t, Pass) {
+    const Stretch inner = [=, &host](const at::Tensor& t, Run) {
       return Recomputed(host, use_c, Recomputed(host, use_b, t, {b}), {c});
     };
     y = Recomputed(host, inner, x, {b, c});
   }
-  return Recomputed(host, [&host](const at::Tensor& t, Pass) { return Use(host, 0, t); }, y, {a}).square().sum();
+  return Recomputed(host, [&host](const at::Tensor& t, Run) { return Use(host, 0, t); }, y, {a}).square().sum();
 }
 
 // Leaves also where the unit is not gathered.
@@ -233,7 +233,7 @@ TEST(Checkpointing, NeitherFrozenInputsNorFrozenParametersLoseGradients) {
     at::Tensor& changes = frozen_input ? w : input;
     const at::Tensor ref = changes.grad().clone();
     changes.mutable_grad() = at::Tensor();
-    Recomputed(host, [&](const at::Tensor& t, Pass) { return at::tanh(at::mm(t, w)); }, input, {w})
+    Recomputed(host, [&](const at::Tensor& t, Run) { return at::tanh(at::mm(t, w)); }, input, {w})
         .square()
         .sum()
         .backward();
