@@ -173,9 +173,12 @@ JobPtr Caches::Job(const ObjectKey& key) const {
 }
 
 Ledger::View Caches::View(TimePoint now) {
-  return {ledger_, now, [this](const std::string& name) { return nodes_.Get({"", name}); },
+  return {ledger_,
+          now,
+          [this](const std::string& name) { return nodes_.Get({"", name}); },
           [this](const std::string& name) { return Priority(name); },
-          [this, now](const std::string& uid) { return job_index_.ExposureBeside(uid, now); }};
+          [this, now](const std::string& uid) { return job_index_.ExposureBeside(uid, now); },
+          [this](const lifecycle::PathUser& asking) { return path_index_.Beside(asking); }};
 }
 
 Result<api::PriorityClass> Caches::Priority(const std::string& name) const {
@@ -250,6 +253,7 @@ void Caches::EndDecision(const JobRecord& base) { Settle(base); }
 
 void Caches::Settle(const JobRecord& base) {
   bool room = false;
+  std::vector<std::string> near;
   {
     std::lock_guard lock(following_);
     const JobPtr now = Job(base.key);
@@ -257,19 +261,24 @@ void Caches::Settle(const JobRecord& base) {
     job_index_.Set(base.key, now);
     room = ledger_.Settle(base.uid, same ? now->bookings : Ledger::Bookings(),
                           same ? StandingOf(*now, now->job) : Ledger::Standing());
+    near = path_index_.Settle(base.uid, same ? lifecycle::PathUserOf(now->job) : std::nullopt);
   }
+  ConcernUids(near);
   // What was reserved for a write that was refused is free again, and so is what the job has given back.
   if (room) ConcernWaiting();
 }
 
 void Caches::Follow(const ObjectKey& key) {
   bool room = false;
+  std::vector<std::string> near;
   {
     std::lock_guard lock(following_);
     const JobPtr now = Job(key);
     job_index_.Set(key, now);
     if (now) room = ledger_.SetJob(now->uid, now->bookings, StandingOf(*now, now->job));
+    if (now) near = path_index_.SetJob(now->uid, lifecycle::PathUserOf(now->job));
   }
+  ConcernUids(near);
   if (room) ConcernWaiting();
 }
 
@@ -277,12 +286,14 @@ void Caches::OnJob(const ObjectKey& key, const JobPtr& old, const JobPtr& now) {
   overlay_.Observe(key, now);
   Follow(key);
   const bool gone = old && (!now || now->uid != old->uid);
+  if (gone) ConcernUids(path_index_.SetJob(old->uid, std::nullopt));
   if (gone && ledger_.SetJob(old->uid, {}, {})) ConcernWaiting();
   concern_.job(cluster::ToString(key));
 }
 
 void Caches::OnPod(const PodPtr& old, const PodPtr& now) {
   pod_index_.Change(old, now);
+  ConcernUids(path_index_.ChangePod(old, now));
   ledger_.ChangePod(old ? old->use : nullptr, now ? now->use : nullptr);
   const auto& ours = now ? now->ours : old->ours;
   if (ours) ConcernUid(ours->job_uid);
@@ -303,6 +314,10 @@ void Caches::OnNode(const NodeItem& old, const NodeItem& now) {
 
 void Caches::ConcernUid(const std::string& job_uid) {
   if (const auto key = job_index_.Find(job_uid)) concern_.job(cluster::ToString(*key));
+}
+
+void Caches::ConcernUids(const std::vector<std::string>& job_uids) {
+  for (const std::string& uid : job_uids) ConcernUid(uid);
 }
 
 void Caches::ConcernWaiting() {

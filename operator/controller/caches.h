@@ -17,6 +17,7 @@
 #include "operator/controller/job_overlay.h"
 #include "operator/controller/job_record.h"
 #include "operator/controller/ledger.h"
+#include "operator/controller/path_index.h"
 #include "operator/controller/pod_index.h"
 #include "operator/runtime/log_gate.h"
 
@@ -47,6 +48,7 @@ class Caches {
   JobPtr Job(const cluster::ObjectKey& key) const;
   const JobIndex& jobs() const { return job_index_; }
   PodIndex& pods() { return pod_index_; }
+  PathIndex& paths() { return path_index_; }
   Ledger& ledger() { return ledger_; }
   Ledger::View View(TimePoint now);
   // As the line sees this version of the job.
@@ -59,6 +61,7 @@ class Caches {
   bool HasService(const cluster::ObjectKey& key, const std::string& owner_uid);
   void ServiceCreated(const nlohmann::json& service);
   void ConcernUid(const std::string& job_uid);
+  void ConcernUids(const std::vector<std::string>& job_uids);
 
   // Before and after a status write that stands on `base`. `written` is what the server stored, null: it refused. The
   // reservation that the View made for it ends. Without a write, EndDecision() ends it.
@@ -84,6 +87,7 @@ class Caches {
   JobOverlay overlay_;
   JobIndex job_index_;
   PodIndex pod_index_;
+  PathIndex path_index_;
   Ledger ledger_;
   std::mutex following_;      // one job at a time is followed, so that the last to follow has seen the newest
   mutable std::mutex mutex_;  // guards problems_

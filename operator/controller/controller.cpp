@@ -213,6 +213,7 @@ class Controller::Impl {
     const Ledger::Standing standing = leaves ? before : caches_.StandingOf(record, job);
     const bool news = claims != record.bookings || standing != before;
     const bool room = news && view.Reserve(record.uid, claims, standing);
+    caches_.paths().Decide(record.uid, lifecycle::PathUserOf(job));
     view.Release();
     if (room) caches_.ConcernWaiting();
   }

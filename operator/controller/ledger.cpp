@@ -221,6 +221,11 @@ const placement::Line& Ledger::View::Line(const placement::WaitingGang* asking) 
   return ledger_.LineLocked(now_, asked_);
 }
 
+std::vector<lifecycle::PathNeighbour> Ledger::View::PathNeighbours(const lifecycle::PathUser& asking) const {
+  if (!lock_) lock_ = std::unique_lock(ledger_.mutex_);
+  return path_neighbours_(asking);
+}
+
 Ledger::View::~View() {
   if (asked_.empty()) return;
   if (!lock_) lock_ = std::unique_lock(ledger_.mutex_);

@@ -65,13 +65,15 @@ class Ledger {
     using FindNodeFunction = std::function<NodePtr(const std::string& name)>;
     using PriorityFunction = std::function<Result<api::PriorityClass>(const std::string& name)>;
     using ExposureFunction = std::function<api::Exposure(const std::string& job_uid)>;
+    using PathsFunction = std::function<std::vector<lifecycle::PathNeighbour>(const lifecycle::PathUser& asking)>;
     View(Ledger& ledger, TimePoint now, FindNodeFunction find_node, PriorityFunction priority,
-         ExposureFunction exposure_beside)
+         ExposureFunction exposure_beside, PathsFunction path_neighbours)
         : ledger_(ledger),
           now_(now),
           find_node_(std::move(find_node)),
           priority_(std::move(priority)),
-          exposure_beside_(std::move(exposure_beside)) {}
+          exposure_beside_(std::move(exposure_beside)),
+          path_neighbours_(std::move(path_neighbours)) {}
     ~View() override;  // a place in the line that was asked for and not reserved is given up
 
     const api::NodeSnapshot* FindNode(const std::string& name) const override;
@@ -82,6 +84,7 @@ class Ledger {
     bool MayBePreempted(const std::string&) const override { return ledger_.victims_ > 0; }
     Result<api::PriorityClass> Priority(const std::string& name) const override { return priority_(name); }
     api::Exposure ExposureBeside(const std::string& job_uid) const override { return exposure_beside_(job_uid); }
+    std::vector<lifecycle::PathNeighbour> PathNeighbours(const lifecycle::PathUser& asking) const override;
     // Counts these bookings beside the settled ones of the job, and its standing in place of the settled one, until
     // Settle(), which must follow. True: others who wait may have more now.
     bool Reserve(const std::string& job_uid, const Bookings& claims, const Standing& standing);
@@ -94,6 +97,7 @@ class Ledger {
     const FindNodeFunction find_node_;
     const PriorityFunction priority_;
     const ExposureFunction exposure_beside_;
+    const PathsFunction path_neighbours_;
     mutable std::string asked_;                     // UID of the job that asked for its place in the line
     mutable std::map<std::string, NodePtr> nodes_;  // keeps alive what was given out
     mutable std::unique_lock<std::mutex> lock_;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "operator/cluster/snapshot.h"
+#include "operator/lifecycle/path_user.h"
 
 namespace trainyard::controller {
 namespace {
@@ -14,6 +15,14 @@ constexpr Milliseconds kMadeCounts{30'000};
 constexpr std::chrono::seconds kEndedCounts{60};
 constexpr int kLastOwnCode = 128;  // above: killed by a signal
 
+// Of a started pod, until it has ended. What is not a string was not written by us.
+std::string CheckpointsOf(const nlohmann::json& pod, const api::PodSnapshot& snapshot) {
+  if (snapshot.job_uid.empty() || snapshot.gated || snapshot.Terminal()) return "";
+  const auto annotations = pod.value("/metadata/annotations"_json_pointer, nlohmann::json::object());
+  const auto found = annotations.find(lifecycle::kAnnotationCheckpoints);
+  return found != annotations.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
 std::string NameOf(const api::PodSnapshot& pod) { return pod.ns + "/" + pod.name; }
 
 }  // namespace
@@ -22,6 +31,7 @@ Result<PodRecord> MakePodRecord(const nlohmann::json& pod) {
   Result<api::PodSnapshot> snapshot = cluster::PodFromJson(pod);
   if (!snapshot) return Fail(snapshot.error());
   PodRecord record;
+  record.checkpoints = CheckpointsOf(pod, *snapshot);
   if (auto use = placement::UseOf(*snapshot)) {
     record.use = std::make_shared<const placement::PodUse>(*std::move(use));
   }

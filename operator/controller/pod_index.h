@@ -26,6 +26,7 @@ namespace trainyard::controller {
 struct PodRecord {
   std::shared_ptr<const api::PodSnapshot> ours;  // null: of no job of ours
   placement::LiveYard::UsePtr use;               // null: it holds nothing
+  std::string checkpoints;                       // key of the directory it may write into; empty: none, or no longer
 };
 using PodPtr = std::shared_ptr<const PodRecord>;
 

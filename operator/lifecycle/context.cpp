@@ -121,6 +121,10 @@ api::Exposure Context::OthersExposure() {
   return in.surroundings != nullptr ? in.surroundings->ExposureBeside(job.meta.uid) : in.others_exposure;
 }
 
+std::vector<PathNeighbour> Context::PathNeighbours(const PathUser& asking) {
+  return in.surroundings != nullptr ? in.surroundings->PathNeighbours(asking) : in.path_neighbours;
+}
+
 Result<api::PriorityClass> Context::NamedPriority() {
   const std::string& name = job.spec.priority_class_name;
   return in.surroundings != nullptr ? in.surroundings->Priority(name) : FindPriority(in.priority_classes, name);

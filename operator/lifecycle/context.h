@@ -22,6 +22,9 @@ inline constexpr const char* kStopFailed = "Failed";  // the attempt ended by it
 inline constexpr const char* kStopUndo = "Undo";      // the gang did not come up
 inline constexpr const char* kStopPreempted = "Preempted";  // a more important job needs its GPUs
 
+// Reason of Planned=False: a directory that the job would take is another's.
+inline constexpr const char* kCheckpointPathInUse = "CheckpointPathInUse";
+
 // Numbers above it are nobody's attempts, and would overflow by and by.
 inline constexpr int64_t kMaxAttempt = 1'000'000'000;
 
@@ -63,6 +66,7 @@ struct Context {
   // Valid until the next call; see Surroundings::Line().
   const placement::Line& Line(const placement::WaitingGang* asking = nullptr);
   bool MayBePreempted();
+  std::vector<PathNeighbour> PathNeighbours(const PathUser& asking);
   // What the other jobs of the cluster have run through.
   api::Exposure OthersExposure();
   // Of the class that the job names; of the default one where there is no such class.

@@ -26,6 +26,7 @@
 #include "operator/api/training_job.h"
 #include "operator/base/backoff.h"
 #include "operator/base/clock.h"
+#include "operator/lifecycle/path_user.h"
 #include "operator/placement/line.h"
 #include "operator/placement/yard.h"
 #include "operator/sizing/plan.h"
@@ -52,6 +53,9 @@ class Surroundings {
   virtual Result<api::PriorityClass> Priority(const std::string& name) const = 0;
   // What all jobs but this one have run through so far, those that run now included.
   virtual api::Exposure ExposureBeside(const std::string& job_uid) const = 0;
+  // Other jobs whose directories, or whose pods' directories, meet one of those of `asking`. Asked under the same terms
+  // as Yard(): nobody else may take a directory until the decision is carried out or dropped.
+  virtual std::vector<PathNeighbour> PathNeighbours(const PathUser& asking) const = 0;
 };
 
 // Who plans jobs. An interface, so that plans can be remembered: the same question must have the same answer.
@@ -78,7 +82,8 @@ struct Input {
   std::vector<placement::RunningGang> running;   // RunningOf other jobs
   std::vector<api::PriorityClass> priority_classes;
   api::Exposure others_exposure;
-  Planner* planner = nullptr;  // null: sizing::PlanJob
+  std::vector<PathNeighbour> path_neighbours;  // PathUserOf other jobs; their pods as Surroundings has them
+  Planner* planner = nullptr;                  // null: sizing::PlanJob
   bool service_exists = false;
   std::string refused;  // why what this attempt needs cannot be made, where trying at once again would not help
   // What rank 0 of attempt `progress_attempt` last said of itself; ignored unless that is the live attempt.

@@ -31,7 +31,8 @@ std::string Summary(const api::PlanStatus& plan) {
 void Refuse(Context& c, const std::string& reason, const std::string& message) {
   c.plan_problem = message;
   if (c.Condition(kPlanned, false, reason, message)) c.Say("Warning", reason, message);
-  c.Requeue(c.opt.placement_retry);
+  // Who has the directory wakes those that wait for it.
+  if (reason != kCheckpointPathInUse) c.Requeue(c.opt.placement_retry);
   if (c.Live()) return;  // what runs goes on with the plan that it has
   c.s.plan.reset();
   if (c.job.spec.suspend) return;
@@ -108,6 +109,9 @@ void JudgePlan(Context& c) {
   // What runs keeps running when its class is removed, as pods do.
   if (const auto priority = c.NamedPriority(); !priority && !c.Live()) {
     return Refuse(c, "Invalid", priority.error().message);
+  }
+  if (!c.Live()) {
+    if (const std::string taken = PathInUse(c); !taken.empty()) return Refuse(c, kCheckpointPathInUse, taken);
   }
   bool elastic = c.job.spec.gpus.min_count > 0;
   if (c.s.plan && c.s.plan->generation == c.job.meta.generation && (!elastic || c.Live()) && !Measured(c)) {

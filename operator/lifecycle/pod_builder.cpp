@@ -5,6 +5,7 @@
 
 #include "operator/api/names.h"
 #include "operator/base/ids.h"
+#include "operator/lifecycle/path_user.h"
 #include "operator/lifecycle/pod_spec.h"
 #include "operator/lifecycle/pod_template.h"
 #include "operator/lifecycle/resolved_job.h"
@@ -163,6 +164,10 @@ json BuildPod(const api::TrainingJob& job, int64_t node_rank, const Options& opt
       std::to_string(first) + (placed.gpus > 1 ? "-" + std::to_string(first + placed.gpus - 1) : "");
   if (std::string domain = DomainOf(*job.status.placement, node_rank); !domain.empty()) {
     annotations[std::string(contract::kAnnotationDomain)] = domain;
+  }
+  if (const auto& checkpoint = job.spec.checkpoint) {
+    const std::string key = PathKey(job.spec, checkpoint->volume, checkpoint->path);
+    if (!key.empty()) annotations[kAnnotationCheckpoints] = key;
   }
   const api::TrainerStatus trainer = job.status.trainer ? *job.status.trainer : NewTrainer(job, options);
   json pod = {

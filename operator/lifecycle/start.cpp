@@ -147,6 +147,8 @@ void AdvanceGang(Context& c) {
     if (!c.AllExist()) return CreateMissing(c);
     bool leaving = std::any_of(c.ranks.begin(), c.ranks.end(), [](const auto* p) { return p->deleting; });
     if (leaving) return c.RequeueAt(*c.s.placing_since + c.opt.gang_deadline);
+    // Two operators may have claimed at once, each for another job.
+    if (std::string taken = PathInUse(c); !taken.empty()) return UndoForNodes(c, taken);
     if (std::string obstacle = Obstacle(c); !obstacle.empty()) return UndoForNodes(c, obstacle);
     if (std::string overbooked = Overbooked(c); !overbooked.empty()) {
       const TimePoint sure = *c.s.placing_since + c.opt.books_settle;

@@ -28,6 +28,10 @@ void JudgePlan(Context& c);
 // A plan of the job as if spec.gpus.count were `count`; nullopt when there is none. 0: as the spec says.
 std::optional<api::PlanStatus> PlanFor(Context& c, int64_t count, std::string* problem);
 
+// path_user.cpp: why the job may not start beside another that takes one of its directories; empty: nobody does, or it
+// runs already.
+std::string PathInUse(Context& c);
+
 // exits.cpp: success, failure or a gang that did not come up; may set the terminal phase or a stop.
 void ObserveExits(Context& c);
 std::string SuccessText(const Context& c);
@@ -39,7 +43,8 @@ void Stop(Context& c, const char* reason, const std::string& why);  // writes st
 // Takes back a gang that did not come up: no budget pays, but it waits, and the nodes of `held_up` ranks are avoided:
 // only those that can have been in their way. Until an attempt has run, it stops no other job for itself.
 void Undo(Context& c, const std::string& why, const std::vector<size_t>& held_up);
-// The same where its nodes have changed since they were claimed: that says nothing of the job.
+// The same where its nodes have changed since they were claimed, or another has its directory: that says nothing of the
+// job.
 void UndoForNodes(Context& c, const std::string& why);
 void StopForDeletion(Context& c);
 void StopForSuspend(Context& c);

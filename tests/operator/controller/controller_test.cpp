@@ -395,6 +395,67 @@ TEST_F(ControllerTest, CheckpointsGoWithTheJobThatAsksForIt) {
   EXPECT_THAT(EventReasons(), testing::IsSupersetOf({"CheckpointsRemoved", "CheckpointsLeft"}));
 }
 
+TEST_F(ControllerTest, TwoJobsOnOneCheckpointPathRunOneAfterTheOther) {
+  StartCluster(2, 1);
+  const auto job = [&](const std::string& name, const std::string& path) {
+    json made = Job(name, 1, kRunUntilStopped);
+    made["spec"]["checkpoint"] = {{"volume", name}, {"path", path}};
+    made["spec"]["volumes"] = {{{"name", name}, {"hostPath", {{"path", directory_.string()}}}}};
+    return made;
+  };
+  const auto planned = [](const json& now) {
+    for (const json& condition : now["status"].value("conditions", json::array())) {
+      if (condition["type"] == "Planned") return condition;
+    }
+    return json({{"reason", ""}, {"message", ""}});
+  };
+  const auto refused = [&](const std::string& by) {
+    return [&planned, by](const json& now) {
+      return now.is_object() && now.contains("status") && planned(now)["reason"] == "CheckpointPathInUse" &&
+             planned(now)["message"].get<std::string>().find("TrainingJob " + by + ",") != std::string::npos;
+    };
+  };
+  Create(job("a", "runs/x"));
+  AwaitPhase("a", "Running");
+  const json b = Create(job("b", "runs/x"));
+  const json told = Await(Kind::kTrainingJob, "b", refused("a"));
+  EXPECT_EQ(PhaseOf(told), "Pending");
+  EXPECT_EQ(planned(told)["status"], "False");
+  EXPECT_EQ(planned(told)["message"], "path " + directory_.string() +
+                                          "/runs/x of the node is in use by TrainingJob a, which runs; this job starts "
+                                          "when that one has ended or is deleted; to run beside it, create it with "
+                                          "another spec.checkpoint.path");
+  // A third one inside it waits as well, also for another operator; a fourth beside it runs.
+  controller_.reset();
+  const json c = Create(job("c", "runs/x/best"));
+  StartController();
+  Await(Kind::kTrainingJob, "c", refused("a"));
+  Create(job("d", "runs/xy"));
+  AwaitPhase("d", "Running");
+  ASSERT_TRUE(cluster_->Delete(Kind::kTrainingJob, {"default", "d"}, {}).has_value());
+  EXPECT_THAT(PodsOf(cluster::UidOf(b)), testing::IsEmpty()) << "it starts no pods";
+
+  // The older of those that wait is next when the first is gone with its pods, and the other when that one is.
+  const auto age = [](const json& of) {
+    return std::pair(of["metadata"]["creationTimestamp"].get<std::string>(), cluster::UidOf(of));
+  };
+  const std::string next = age(b) < age(c) ? "b" : "c", last = next == "b" ? "c" : "b";
+  ASSERT_TRUE(cluster_->Delete(Kind::kTrainingJob, {"default", "a"}, {}).has_value());
+  AwaitPhase(next, "Running");
+  Await(Kind::kTrainingJob, last, refused(next));
+  Patch(next, {{"suspend", true}});
+  AwaitPhase(next, "Suspended");
+  const json kept = Await(Kind::kTrainingJob, last, [&](const json& now) {
+    return planned(now)["message"].get<std::string>().find("which is suspended and keeps its directory") !=
+           std::string::npos;
+  });
+  EXPECT_EQ(PhaseOf(kept), "Pending");
+  ASSERT_TRUE(cluster_->Delete(Kind::kTrainingJob, {"default", next}, {}).has_value());
+  AwaitPhase(last, "Running");
+  controller_->Stop();
+  EXPECT_THAT(EventReasons(), testing::Contains("CheckpointPathInUse"));
+}
+
 TEST_F(ControllerTest, ThirtyOfThirtyTwoKilledPodsMakeOneNewAttempt) {
   StartCluster(32, 1);
   // Each pod tells its process number through one pipe.

@@ -20,9 +20,12 @@ class LedgerTest : public testing::Test {
     ledger_.SetNode(node_);
   }
   Ledger::View View() {
-    return {ledger_, now_, [this](const std::string& name) { return name == "a" ? node_ : nullptr; },
+    return {ledger_,
+            now_,
+            [this](const std::string& name) { return name == "a" ? node_ : nullptr; },
             [](const std::string&) { return Result<api::PriorityClass>(api::PriorityClass()); },
-            [](const std::string&) { return api::Exposure(); }};
+            [](const std::string&) { return api::Exposure(); },
+            [](const lifecycle::PathUser&) { return std::vector<lifecycle::PathNeighbour>(); }};
   }
   int64_t Free() {
     Ledger::View view = View();
