@@ -251,4 +251,12 @@ Result<RenderedChat> RenderChat(ChatStyle style, const std::vector<Message>& mes
   return Fail(ErrorCode::kInternal, "a chat style without a template");
 }
 
+Result<std::string> RenderChatPrompt(ChatStyle style, std::vector<Message> messages, const SpecialTokens& special) {
+  messages.push_back({"assistant", "-", ""});  // what it says does not matter: the text ends where it would begin
+  Result<RenderedChat> rendered = RenderChat(style, messages, special);
+  if (!rendered) return Fail(rendered.error());
+  rendered->text.resize(rendered->answers.back().begin);
+  return std::move(rendered->text);
+}
+
 }  // namespace trainyard::tokenizer

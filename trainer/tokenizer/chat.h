@@ -44,6 +44,10 @@ Result<ChatStyle> ChatStyleOf(const std::string& name);
 // choices.
 Result<ChatStyle> RecogniseChatStyle(const std::string& jinja);
 
+// The style of this name or, without one, of the tokenizer's own chat template; every token that it needs exists.
+// Errors: kInvalidArgument; they speak of the flag --template.
+Result<ChatStyle> ChatStyleFor(const Tokenizer& tokenizer, const std::string& name);
+
 // What a style needs of a tokenizer.
 struct ChatTokens {
   std::vector<std::string> needed;      // must be tokens
@@ -54,5 +58,7 @@ ChatTokens ChatTokensOf(ChatStyle style, const SpecialTokens& special);
 // Errors: kInvalidArgument (a role that the style does not have, roles in an order that it does not have, no answer, an
 // empty answer), each with the number of the message, from 1.
 Result<RenderedChat> RenderChat(ChatStyle style, const std::vector<Message>& messages, const SpecialTokens& special);
+// The text that the assistant's next message follows. Errors: as above, but there need not be an answer yet.
+Result<std::string> RenderChatPrompt(ChatStyle style, std::vector<Message> messages, const SpecialTokens& special);
 
 }  // namespace trainyard::tokenizer

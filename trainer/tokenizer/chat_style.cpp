@@ -124,4 +124,27 @@ Result<ChatStyle> RecogniseChatStyle(const std::string& jinja) {
               "is none of " + ChatStyleNames() + "; name the one that fits with --template");
 }
 
+Result<ChatStyle> ChatStyleFor(const Tokenizer& tokenizer, const std::string& name) {
+  const auto invalid = [](const std::string& message) { return Fail(ErrorCode::kInvalidArgument, message); };
+  Result<ChatStyle> style = ChatStyleOf(name);
+  if (name.empty()) {
+    const SpecialTokens& special = tokenizer.special();
+    if (special.chat_template.empty()) {
+      return invalid("nothing beside " + tokenizer.path() + " has a chat template; say --template with one of " +
+                     ChatStyleNames());
+    }
+    style = RecogniseChatStyle(special.chat_template);
+    if (!style) return invalid("the chat template in " + special.chat_template_file + " " + style.error().message);
+  }
+  if (!style) return Fail(style.error().Wrap("--template"));
+  if (tokenizer.kind() == "bytes") return style;  // spelled out
+  for (const std::string& needed : ChatTokensOf(*style, tokenizer.special()).needed) {
+    if (!tokenizer.Find(needed)) {
+      return invalid(tokenizer.path() + " has no token '" + needed + "', which the chat template " +
+                     ChatStyleName(*style) + " needs");
+    }
+  }
+  return style;
+}
+
 }  // namespace trainyard::tokenizer

@@ -45,28 +45,6 @@ Result<std::optional<uint32_t>> SeparatorOf(const TokenizeFlags& flags, const To
                  " says which token ends a text; name it with --separator, or say --separator none");
 }
 
-Result<tokenizer::ChatStyle> StyleOf(const TokenizeFlags& flags, const Tokenizer& tokenizer) {
-  Result<tokenizer::ChatStyle> style = tokenizer::ChatStyleOf(flags.chat_template);
-  if (flags.chat_template.empty()) {
-    const tokenizer::SpecialTokens& special = tokenizer.special();
-    if (special.chat_template.empty()) {
-      return Invalid("nothing beside " + tokenizer.path() + " has a chat template; say --template with one of " +
-                     tokenizer::ChatStyleNames());
-    }
-    style = tokenizer::RecogniseChatStyle(special.chat_template);
-    if (!style) return Invalid("the chat template in " + special.chat_template_file + " " + style.error().message);
-  }
-  if (!style) return Fail(style.error().Wrap("--template"));
-  if (tokenizer.kind() == "bytes") return style;  // spelled out
-  for (const std::string& name : tokenizer::ChatTokensOf(*style, tokenizer.special()).needed) {
-    if (!tokenizer.Find(name)) {
-      return Invalid(tokenizer.path() + " has no token '" + name + "', which the chat template " +
-                     tokenizer::ChatStyleName(*style) + " needs");
-    }
-  }
-  return style;
-}
-
 Status CheckFlags(const TokenizeFlags& flags) {
   const bool chat = flags.format == InputFormat::kChat;
   if (!flags.chat_template.empty() && !chat) return Invalid("--template is for --format chat");
@@ -97,7 +75,7 @@ Result<Recipe> MakeRecipe(const TokenizeFlags& flags, const Tokenizer& tokenizer
   recipe.paths = flags.inputs;
   recipe.field = !flags.field.empty() ? flags.field : flags.format == InputFormat::kChat ? "messages" : "text";
   if (flags.format == InputFormat::kChat) {
-    const Result<tokenizer::ChatStyle> style = StyleOf(flags, tokenizer);
+    const Result<tokenizer::ChatStyle> style = tokenizer::ChatStyleFor(tokenizer, flags.chat_template);
     if (!style) return Fail(style.error());
     recipe.style = *style;
   }

@@ -94,6 +94,29 @@ TEST(RenderChat, Llama2AndMistral) {
   EXPECT_THAT(Answers(mistral), ElementsAre("Hello</s>", " Bye\n</s>"));
 }
 
+// As the models' templates render with add_generation_prompt.
+TEST(RenderChatPrompt, EndsWhereTheAnswerBegins) {
+  const std::vector<Message> question = {{"user", "Hi", ""}};
+  const auto prompt = [](ChatStyle style, const std::vector<Message>& messages) {
+    return RenderChatPrompt(style, messages, {}).value();
+  };
+  const std::string chatml = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n";
+  EXPECT_EQ(prompt(ChatStyle::kChatML, question), chatml);
+  EXPECT_EQ(prompt(ChatStyle::kQwen2, question),
+            "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n" + chatml);
+  EXPECT_EQ(prompt(ChatStyle::kQwen3, question), chatml);
+  EXPECT_EQ(prompt(ChatStyle::kLlama3, question),
+            "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|><|start_header_id|>assistant"
+            "<|end_header_id|>\n\n");
+  EXPECT_EQ(prompt(ChatStyle::kLlama2, question), "<s>[INST] Hi [/INST]");
+  EXPECT_EQ(prompt(ChatStyle::kMistral, question), "<s>[INST] Hi [/INST]");
+  // A conversation that goes on, with thoughts before the last question left out.
+  EXPECT_EQ(prompt(ChatStyle::kQwen3, {{"user", "Hi", ""}, {"assistant", "Hello", "hm"}, {"user", "Hi", ""}}),
+            chatml + "Hello<|im_end|>\n" + chatml);
+  EXPECT_THAT(RenderChatPrompt(ChatStyle::kMistral, {{"assistant", "a", ""}}, {}).error().message,
+              HasSubstr("message 1 is of the assistant where this template needs one of the user"));
+}
+
 TEST(RenderChat, RefusesWhatTeachesNothing) {
   const auto error = [](ChatStyle style, const std::vector<Message>& chat) {
     return RenderChat(style, chat, {}).error().message;
