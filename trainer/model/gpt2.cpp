@@ -89,7 +89,8 @@ Gpt2::Gpt2(const Gpt2Config& config, engine::ParameterHost& host, ActivationChec
 at::Tensor Gpt2::Embed(const at::Tensor& tokens, const Pass& pass) {
   const at::Tensor& table = host_.Param(0, kPositions);
   const at::Tensor& positions = pass.documents->positions;
-  const at::Tensor places = positions.defined() ? at::embedding(table, positions) : table.narrow(0, 0, tokens.size(1));
+  const at::Tensor places =
+      positions.defined() ? at::embedding(table, positions) : table.narrow(0, pass.position(), tokens.size(1));
   return at::embedding(host_.Param(0, kEmbedding), tokens) + places;
 }
 
@@ -102,7 +103,12 @@ at::Tensor Gpt2::Block(int64_t layer, const at::Tensor& x, const Pass& pass) {
   const at::Tensor qkv = LayerNormAffine(keep, rows, w(kNorm1), w(kNorm1Bias), config_.norm_eps, w(kQkv), w(kQkvBias));
   const std::vector<at::Tensor> parts = qkv.split(h, 1);
   const auto heads = [&](int i) { return parts[i].view({b, s, config_.heads, h / config_.heads}); };
-  const at::Tensor mixed = CausalAttention(heads(0), heads(1), heads(2), pass.documents->lengths);
+  at::Tensor keys = heads(1), values = heads(2);
+  if (pass.cache != nullptr) {
+    const KeyValueCache::View all = pass.cache->Append(layer, keys, values);
+    keys = all.keys, values = all.values;
+  }
+  const at::Tensor mixed = CausalAttention(heads(0), keys, values, pass.documents->lengths);
   const at::Tensor mid = rows + at::addmm(w(kOutputBias), mixed, w(kOutput));
 
   const at::Tensor up = LayerNormAffine(keep, mid, w(kNorm2), w(kNorm2Bias), config_.norm_eps, w(kUp), w(kUpBias));

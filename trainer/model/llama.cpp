@@ -128,7 +128,7 @@ at::Tensor Llama::Block(int64_t layer, const at::Tensor& x, const Pass& pass) {
   const auto heads = [&](const at::Tensor& y, int64_t count) { return y.view({b, s, count, head_dim}); };
 
   const auto at_positions = [&](const at::Tensor& table) {
-    if (!documents.positions.defined()) return table.narrow(0, 0, s);
+    if (!documents.positions.defined()) return table.narrow(0, pass.position(), s);
     return table.index_select(0, documents.positions.view(-1)).view({b, s, 1, head_dim / 2});
   };
 
@@ -136,6 +136,7 @@ at::Tensor Llama::Block(int64_t layer, const at::Tensor& x, const Pass& pass) {
   for (int i = 0; config_.qkv_bias && i < 3; ++i) biases.push_back(w(places.qkv_bias + i));
   AttentionOptions options;
   options.window = windows_[layer];
+  options.cache = pass.cache, options.layer = layer;
   if (config_.qk_norm) {
     options.query_norm = w(places.query_norm), options.key_norm = w(places.key_norm);
     options.norm_eps = config_.norm_eps;

@@ -38,10 +38,14 @@ at::Tensor Model::CheckpointedBlock(int64_t layer, const at::Tensor& x, const Pa
       x, parameters);
 }
 
-at::Tensor Model::Hidden(const at::Tensor& tokens) {
+Pass Model::PassOf(const at::Tensor& tokens) const {
   Pass pass;
   if (checkpointing_ == ActivationCheckpointing::kSelective) pass.keep = Keep::kProducts;
   pass.documents = std::make_shared<const Documents>(separator_ ? FindDocuments(tokens, *separator_) : Documents{});
+  return pass;
+}
+
+at::Tensor Model::Hidden(const at::Tensor& tokens, const Pass& pass) {
   host_.PreForward(0);
   at::Tensor x = Embed(tokens, pass);
   for (int64_t l = 0; l < sizes_.layers; ++l) {
@@ -49,13 +53,14 @@ at::Tensor Model::Hidden(const at::Tensor& tokens) {
     host_.PreForward(unit);
     x = host_.PostForward(unit, CheckpointedBlock(l, x, pass));
   }
-  return FinalNorm(x);
+  return x;
 }
 
 at::Tensor Model::LossSum(const at::Tensor& tokens, const at::Tensor& weights) {
   const int64_t b = tokens.size(0), s = tokens.size(-1) - 1;
   CheckTokens(tokens, s);
-  const at::Tensor x = Hidden(tokens.narrow(1, 0, s));
+  const at::Tensor inputs = tokens.narrow(1, 0, s);
+  const at::Tensor x = FinalNorm(Hidden(inputs, PassOf(inputs)));
   const at::Tensor targets = tokens.narrow(1, 1, s).reshape({b * s});
   at::Tensor per_target = weights;
   if (weights.defined()) {
@@ -69,8 +74,21 @@ at::Tensor Model::LossSum(const at::Tensor& tokens, const at::Tensor& weights) {
 
 at::Tensor Model::Logits(const at::Tensor& tokens) {
   CheckTokens(tokens, tokens.size(-1));
-  const at::Tensor x = Hidden(tokens);
+  const at::Tensor x = FinalNorm(Hidden(tokens, PassOf(tokens)));
   return host_.PostForward(0, at::linear(x, Head())).view({tokens.size(0), tokens.size(1), sizes_.vocab});
+}
+
+at::Tensor Model::NextLogits(const at::Tensor& tokens, KeyValueCache& cache) {
+  const at::NoGradGuard no_grad;
+  const int64_t s = tokens.size(-1);
+  CheckTokens(tokens, s < 1 ? s : cache.length() + s);
+  Pass pass;
+  pass.documents = std::make_shared<const Documents>();
+  pass.cache = &cache;
+  const at::Tensor x = Hidden(tokens, pass);
+  cache.Advance(s);
+  const at::Tensor last = FinalNorm(x.narrow(1, s - 1, 1).contiguous());
+  return host_.PostForward(0, at::linear(last, Head()));
 }
 
 }  // namespace trainyard::model

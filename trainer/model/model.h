@@ -13,6 +13,7 @@
 
 #include "trainer/engine/parameter_host.h"
 #include "trainer/model/documents.h"
+#include "trainer/model/kv_cache.h"
 #include "trainer/model/selective.h"
 
 namespace trainyard::model {
@@ -32,6 +33,9 @@ class TokenError : public std::out_of_range {
 struct Pass {
   Keep keep = Keep::kAll;                      // what for backward
   std::shared_ptr<const Documents> documents;  // where those of the tokens begin; never null
+  KeyValueCache* cache = nullptr;              // what came before the tokens; null: nothing did
+
+  int64_t position() const { return cache == nullptr ? 0 : cache->length(); }  // of the first token
 };
 
 class Model {
@@ -52,6 +56,11 @@ class Model {
   at::Tensor LossSum(const at::Tensor& tokens, const at::Tensor& weights = {});
   // tokens: [b, s] int64 -> [b, s, vocabulary] in the compute type. Errors as above.
   at::Tensor Logits(const at::Tensor& tokens);
+  // What may follow the tokens: those that `cache` has seen, and `tokens`, [b, s] int64, which it has seen then.
+  // -> [b, vocabulary] in the compute type, of the last token of each row, without a graph. Every row is one document.
+  // The same values as Logits has there, but for rounding. Errors as above; std::invalid_argument for a cache that is
+  // too small.
+  at::Tensor NextLogits(const at::Tensor& tokens, KeyValueCache& cache);
 
  protected:
   struct Sizes {
@@ -77,7 +86,9 @@ class Model {
   engine::ParameterHost& host_;
 
  private:
-  at::Tensor Hidden(const at::Tensor& tokens);  // [b*s, hidden]; the root is gathered when it returns
+  // Without FinalNorm: [b, s, hidden]; the root is gathered when it returns.
+  at::Tensor Hidden(const at::Tensor& tokens, const Pass& pass);
+  Pass PassOf(const at::Tensor& tokens) const;  // in training
   at::Tensor CheckpointedBlock(int64_t layer, const at::Tensor& x, const Pass& pass);
   void CheckTokens(const at::Tensor& tokens, int64_t positions) const;
 

@@ -219,20 +219,29 @@ at::Tensor Attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                           /*enable_gqa=*/q.size(1) != k.size(1));
 }
 
-// Stretches of queries, each over the keys that it sees: neither memory nor time for [s, s] pairs. q: [b, heads, s, d]
-// to the same.
+// Stretches of queries, each over the keys that it sees: neither memory nor time for all pairs. q: [b, heads, s, d]
+// to the same; of k and v the last s tokens.
 at::Tensor WindowAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t window) {
   constexpr int64_t kLeast = 128;  // shorter stretches would be calls without work
-  const int64_t s = q.size(2), stretch = std::max(window, kLeast);
+  const int64_t s = q.size(2), ahead = k.size(2) - s, stretch = std::max(window, kLeast);
   std::vector<at::Tensor> parts;
   for (int64_t begin = 0; begin < s; begin += stretch) {
-    const int64_t n = std::min(stretch, s - begin), first = std::max<int64_t>(0, begin - window + 1);
-    const int64_t before = begin - first, keys = before + n;
+    const int64_t n = std::min(stretch, s - begin), first = std::max<int64_t>(0, ahead + begin - window + 1);
+    const int64_t before = ahead + begin - first, keys = before + n;
     // Query i of the stretch is token before + i of its keys.
     const at::Tensor band = at::ones({n, keys}, q.options().dtype(at::kBool)).triu_(before - window + 1).tril_(before);
     parts.push_back(Attend(q.narrow(2, begin, n), k.narrow(2, first, keys), v.narrow(2, first, keys), band));
   }
   return at::cat(parts, 2);
+}
+
+// One query of each head over the keys that it sees. Heads that share keys are queries of one head, so that their keys
+// are read once and nothing is masked. q: [b, heads, 1, d] to the same.
+at::Tensor LastAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t window) {
+  const int64_t tokens = k.size(2), seen = window > 0 ? std::min(window, tokens) : tokens;
+  const at::Tensor grouped = q.reshape({q.size(0), k.size(1), q.size(1) / k.size(1), q.size(3)});
+  return at::scaled_dot_product_attention(grouped, k.narrow(2, tokens - seen, seen), v.narrow(2, tokens - seen, seen))
+      .reshape(q.sizes());
 }
 
 }  // namespace
@@ -249,8 +258,10 @@ at::Tensor CausalAttention(const at::Tensor& q, const at::Tensor& k, const at::T
     }
     return at::cat(mixed);
   }
-  if (window > 0 && window < q.size(1)) {
-    return TokensFirst(WindowAttention(HeadsFirst(q), HeadsFirst(k), HeadsFirst(v), window));
+  const int64_t s = q.size(1), tokens = k.size(1);
+  if (s == 1 && tokens > 1) return TokensFirst(LastAttention(HeadsFirst(q), HeadsFirst(k), HeadsFirst(v), window));
+  if (s < tokens || (window > 0 && window < tokens)) {
+    return TokensFirst(WindowAttention(HeadsFirst(q), HeadsFirst(k), HeadsFirst(v), window > 0 ? window : tokens));
   }
   return TokensFirst(Attend(HeadsFirst(q), HeadsFirst(k), HeadsFirst(v), std::nullopt));
 }
@@ -279,7 +290,7 @@ at::Tensor RopeAttention(Keep keep, const at::Tensor& q, const at::Tensor& k, co
                          const at::Tensor& cos, const at::Tensor& sin, at::IntArrayRef lengths,
                          const AttentionOptions& options) {
   const int64_t window = options.window < q.size(1) ? options.window : 0;  // one that holds the row is none
-  if (keep == Keep::kProducts) {
+  if (keep == Keep::kProducts && options.cache == nullptr) {
     const auto given = [](const at::Tensor& w) { return w.defined() ? std::make_optional(w) : std::nullopt; };
     return RopeAttentionFunction::apply(q, k, v, cos, sin, given(options.query_norm), given(options.key_norm),
                                         lengths.vec(), options.norm_eps, window);
@@ -287,7 +298,10 @@ at::Tensor RopeAttention(Keep keep, const at::Tensor& q, const at::Tensor& k, co
   const auto turned = [&](const at::Tensor& x, const at::Tensor& weight) {
     return Rope(weight.defined() ? RmsNorm(HeadRows(x), weight, options.norm_eps).view(x.sizes()) : x, cos, sin);
   };
-  return CausalAttention(turned(q, options.query_norm), turned(k, options.key_norm), v, lengths, window);
+  const at::Tensor queries = turned(q, options.query_norm), keys = turned(k, options.key_norm);
+  if (options.cache == nullptr) return CausalAttention(queries, keys, v, lengths, window);
+  const KeyValueCache::View all = options.cache->Append(options.layer, keys, v);
+  return CausalAttention(queries, all.keys, all.values, {}, options.window);
 }
 
 at::Tensor SwiGluLinear(Keep keep, const at::Tensor& gate, const at::Tensor& up, const at::Tensor& matrix) {

@@ -11,6 +11,8 @@
 
 #include <ATen/ATen.h>
 
+#include "trainer/model/kv_cache.h"
+
 namespace trainyard::model {
 
 enum class Keep { kAll, kProducts, kAllButValue };
@@ -27,6 +29,9 @@ struct AttentionOptions {
   double norm_eps = 0;
   // How many tokens one sees, itself among them (Jiang et al., "Mistral 7B", 2023, section 2); 0: all before it.
   int64_t window = 0;
+  // What came before the tokens: theirs are added as `layer`'s, and they see all of them. No graph, no lengths.
+  KeyValueCache* cache = nullptr;
+  int64_t layer = 0;
 };
 
 // Causal attention over rotated queries and keys; key and value heads may be fewer (grouped queries).
@@ -39,9 +44,10 @@ at::Tensor RopeAttention(Keep keep, const at::Tensor& q, const at::Tensor& k, co
 // (silu(gate) * up) W^T. gate, up: [n, f], matrix: [h, f].
 at::Tensor SwiGluLinear(Keep keep, const at::Tensor& gate, const at::Tensor& up, const at::Tensor& matrix);
 
-// Causal attention as it is: it keeps its operands and its output. q: [b, s, heads, d], k, v: [b, s, kv heads, d] ->
-// [b*s, heads*d]. With lengths, one call for each: neither memory nor time for pairs of tokens of different documents.
-// With a window, one call for each stretch of about its length, over the keys that the stretch sees.
+// Causal attention as it is: it keeps its operands and its output. q: [b, s, heads, d], k, v: [b, t, kv heads, d] ->
+// [b*s, heads*d]; the queries are those of the last s of t tokens. With lengths, of which the tokens are all (s = t),
+// one call for each: neither memory nor time for pairs of tokens of different documents. With a window, one call for
+// each stretch of about its length, over the keys that the stretch sees.
 at::Tensor CausalAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, at::IntArrayRef lengths = {},
                            int64_t window = 0);
 

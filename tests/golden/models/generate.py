@@ -1,14 +1,18 @@
 #!/usr/bin/env python3
-"""Logits, loss and gradients of Hugging Face's models, for tests/trainer/model/golden_test.cpp.
+"""Logits, loss, gradients and greedy tokens of Hugging Face's models, for tests/trainer/model/golden_test.cpp and
+tests/trainer/generate/greedy_test.cpp.
 
     python3 -m venv ENV
     ENV/bin/pip install torch==2.11.0 transformers==4.57.1 safetensors numpy
-    ENV/bin/python tests/golden/models/generate.py            writes CASE.safetensors beside this file
+    ENV/bin/python tests/golden/models/generate.py            writes CASE.safetensors and greedy.json beside this file
     ENV/bin/python tests/golden/models/generate.py --check    compares with what is there
 
 A file holds `tokens` [b, s+1]; `p.NAME`, every parameter as 64ths in int8; `logits` [b, s, vocabulary] of tokens[:, :-1];
 `loss`, the sum over all targets of their cross-entropy; and `g.NAME`, its gradients. Metadata: `config` of the model as
 transformers has it, and `versions`. All in float32 with eager attention on one thread.
+
+greedy.json has of each case, and of each row of `tokens`, the tokens that generate() makes of the first four until all 12
+positions are used.
 """
 import json
 import pathlib
@@ -75,6 +79,9 @@ CASES = {
     "gpt2_tied": gpt2(),
     "gpt2_untied": gpt2(n_inner=40, tie_word_embeddings=False),
 }
+PROMPT, POSITIONS = 4, 12
+
+
 def make(name):
     model_class, config = CASES[name]
     config.architectures = [model_class.__name__]
@@ -94,9 +101,13 @@ def make(name):
     tensors |= {"g." + n: p.grad for n, p in model.named_parameters()}
     tensors |= {"tokens": tokens, "logits": logits.detach(), "loss": loss.detach().reshape(1)}
     # As save_pretrained writes it: the test reads it as an import does.
+    with torch.no_grad():
+        made = model.generate(tokens[:, :PROMPT], attention_mask=torch.ones_like(tokens[:, :PROMPT]), do_sample=False,
+                              max_new_tokens=POSITIONS - PROMPT, eos_token_id=None, pad_token_id=0)
     config_keys = json.loads(config.to_json_string(use_diff=False))
     return ({k: v.contiguous() for k, v in tensors.items()},
-            {"config": json.dumps(config_keys, sort_keys=True), "versions": json.dumps(PINNED, sort_keys=True)})
+            {"config": json.dumps(config_keys, sort_keys=True), "versions": json.dumps(PINNED, sort_keys=True)},
+            made[:, PROMPT:].tolist())
 
 
 def main():
@@ -104,8 +115,9 @@ def main():
     if found != PINNED:
         sys.exit(f"generate.py: found {found}, pinned are {PINNED}")
     torch.set_num_threads(1)
+    greedy = {}
     for name in CASES:
-        tensors, metadata = make(name)
+        tensors, metadata, greedy[name] = make(name)
         path = HERE / f"{name}.safetensors"
         if "--check" not in sys.argv[1:]:
             save_file(tensors, path, metadata)
@@ -117,6 +129,12 @@ def main():
                 if not torch.allclose(f.get_tensor(key).double(), tensor.double(), rtol=1e-5, atol=1e-5):
                     sys.exit(f"{path.name}: {key} differs from what is made now")
         print(f"{path.name}: as committed")
+    text = json.dumps(greedy).replace("]], ", "]],\n ") + "\n"
+    path = HERE / "greedy.json"
+    if "--check" not in sys.argv[1:]:
+        path.write_text(text)
+    elif path.read_text() != text:
+        sys.exit(f"{path.name} differs from what is made now")
 
 
 if __name__ == "__main__":
