@@ -53,6 +53,37 @@ TRAINYARD_INLINE float Sum(int64_t n, Value value) {
   return lane[0];
 }
 
+TRAINYARD_INLINE float Float(float x) { return x; }
+TRAINYARD_INLINE float Float(uint16_t bf16) { return std::bit_cast<float>(static_cast<uint32_t>(bf16) << 16); }
+
+template <typename T>
+TRAINYARD_INLINE void Dots(const T* __restrict matrix, const float* __restrict x, int64_t rows, int64_t n,
+                           float* __restrict y) {
+  for (int64_t j = 0; j < rows; ++j) {
+    const T* const __restrict row = matrix + j * n;
+    y[j] = Sum(n, [row, x](int64_t i) { return x[i] * Float(row[i]); });
+  }
+}
+
+// Four rows at a time, so that the sums are read and written a quarter as often.
+template <typename T>
+TRAINYARD_INLINE void Columns(const T* __restrict matrix, int64_t stride, const float* __restrict x, int64_t columns,
+                              int64_t n, float* __restrict y) {
+  int64_t i = 0;
+  for (; i + 4 <= n; i += 4) {
+    const T* const __restrict a = matrix + i * stride;
+    const T* const __restrict b = a + stride, * const __restrict c = b + stride, * const __restrict d = c + stride;
+    const float xa = x[i], xb = x[i + 1], xc = x[i + 2], xd = x[i + 3];
+    for (int64_t j = 0; j < columns; ++j) {
+      y[j] += (xa * Float(a[j]) + xb * Float(b[j])) + (xc * Float(c[j]) + xd * Float(d[j]));
+    }
+  }
+  for (; i < n; ++i) {
+    const T* const __restrict a = matrix + i * stride;
+    for (int64_t j = 0; j < columns; ++j) y[j] += x[i] * Float(a[j]);
+  }
+}
+
 TRAINYARD_INLINE float Max(const float* x, int64_t n) {
   float lane[kLanes];
   std::fill_n(lane, kLanes, x[0]);
@@ -131,6 +162,21 @@ TRAINYARD_WIDE void SwiGluGrad(const float* g, const float* __restrict gate, con
       to[i] = grad[i] * up[start + i] * sigmoid * (1.0F + x * (1.0F - sigmoid));
     }
   }
+}
+
+TRAINYARD_WIDE void RowDots(const float* matrix, const float* x, int64_t rows, int64_t n, float* y) {
+  Dots(matrix, x, rows, n, y);
+}
+TRAINYARD_WIDE void RowDotsBf16(const uint16_t* matrix, const float* x, int64_t rows, int64_t n, float* y) {
+  Dots(matrix, x, rows, n, y);
+}
+TRAINYARD_WIDE void ColumnSums(const float* matrix, int64_t stride, const float* x, int64_t columns, int64_t n,
+                               float* y) {
+  Columns(matrix, stride, x, columns, n, y);
+}
+TRAINYARD_WIDE void ColumnSumsBf16(const uint16_t* matrix, int64_t stride, const float* x, int64_t columns, int64_t n,
+                                   float* y) {
+  Columns(matrix, stride, x, columns, n, y);
 }
 
 TRAINYARD_WIDE double CrossEntropy(float* logits, int64_t v, int64_t target, bool gradient, float scale) {

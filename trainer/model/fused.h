@@ -33,4 +33,12 @@ void SwiGluGrad(const float* g, const float* gate, const float* up, int64_t n, f
 // scale * (softmax - one-hot).
 double CrossEntropy(float* logits, int64_t v, int64_t target, bool gradient, float scale);
 
+// One row times a matrix. BF16 comes as its bits.
+// y[j] = the sum over i < n of x[i] matrix[j * n + i], for `rows` rows of the matrix.
+void RowDots(const float* matrix, const float* x, int64_t rows, int64_t n, float* y);
+void RowDotsBf16(const uint16_t* matrix, const float* x, int64_t rows, int64_t n, float* y);
+// y[j] += the sum over i < n of x[i] matrix[i * stride + j], for `columns` columns.
+void ColumnSums(const float* matrix, int64_t stride, const float* x, int64_t columns, int64_t n, float* y);
+void ColumnSumsBf16(const uint16_t* matrix, int64_t stride, const float* x, int64_t columns, int64_t n, float* y);
+
 }  // namespace trainyard::model::fused

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "trainer/model/row_product.h"
 #include "trainer/model/selective.h"
 
 namespace trainyard::model {
@@ -109,7 +110,7 @@ at::Tensor Gpt2::Block(int64_t layer, const at::Tensor& x, const Pass& pass) {
     keys = all.keys, values = all.values;
   }
   const at::Tensor mixed = CausalAttention(heads(0), keys, values, pass.documents->lengths);
-  const at::Tensor mid = rows + at::addmm(w(kOutputBias), mixed, w(kOutput));
+  const at::Tensor mid = rows + AffineProduct(w(kOutputBias), mixed, w(kOutput));
 
   const at::Tensor up = LayerNormAffine(keep, mid, w(kNorm2), w(kNorm2Bias), config_.norm_eps, w(kUp), w(kUpBias));
   return (mid + GeluAffine(keep, up, w(kDown), w(kDownBias))).view({b, s, h});

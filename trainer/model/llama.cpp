@@ -5,6 +5,7 @@
 #include <string>
 
 #include "trainer/model/ops.h"
+#include "trainer/model/row_product.h"
 
 namespace trainyard::model {
 namespace {
@@ -145,8 +146,8 @@ at::Tensor Llama::Block(int64_t layer, const at::Tensor& x, const Pass& pass) {
   const at::Tensor mixed = RopeAttention(keep, heads(qkv[0], config_.heads), heads(qkv[1], config_.kv_heads),
                                          heads(qkv[2], config_.kv_heads), at_positions(rope_.cos),
                                          at_positions(rope_.sin), documents.lengths, options);
-  const at::Tensor mid = rows + (config_.output_bias ? at::linear(mixed, w(kOutput), w(places.output_bias))
-                                                     : at::linear(mixed, w(kOutput)));
+  const at::Tensor mid = rows + (config_.output_bias ? LinearProduct(mixed, w(kOutput), w(places.output_bias))
+                                                     : LinearProduct(mixed, w(kOutput)));
 
   const auto gate_up = RmsNormLinears(keep, mid, w(kPostNorm), config_.norm_eps, {w(kGate), w(kUp)});
   const at::Tensor out = mid + SwiGluLinear(keep, gate_up[0], gate_up[1], w(kDown));

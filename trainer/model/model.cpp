@@ -5,6 +5,7 @@
 
 #include "trainer/model/ops.h"
 #include "trainer/model/recompute.h"
+#include "trainer/model/row_product.h"
 
 namespace trainyard::model {
 
@@ -88,7 +89,7 @@ at::Tensor Model::NextLogits(const at::Tensor& tokens, KeyValueCache& cache) {
   const at::Tensor x = Hidden(tokens, pass);
   cache.Advance(s);
   const at::Tensor last = FinalNorm(x.narrow(1, s - 1, 1).contiguous());
-  return host_.PostForward(0, at::linear(last, Head()));
+  return host_.PostForward(0, LinearProduct(last, Head()));
 }
 
 }  // namespace trainyard::model

@@ -139,14 +139,19 @@ class HeadLossFunction : public torch::autograd::Function<HeadLossFunction> {
 }  // namespace
 
 at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  if (!at::GradMode::is_enabled()) return RmsApply(x, weight, RmsReciprocal(x, eps));
   return RmsNormFunction::apply(x, weight, eps);
 }
 
 at::Tensor Rope(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
+  if (!at::GradMode::is_enabled()) return Rotate(x, cos, sin, 1.0);
   return RopeFunction::apply(x, cos, sin);
 }
 
-at::Tensor SwiGlu(const at::Tensor& gate, const at::Tensor& up) { return SwiGluFunction::apply(gate, up); }
+at::Tensor SwiGlu(const at::Tensor& gate, const at::Tensor& up) {
+  if (!at::GradMode::is_enabled()) return SwiGluApply(gate, up);
+  return SwiGluFunction::apply(gate, up);
+}
 
 at::Tensor HeadLossSum(const at::Tensor& x, const at::Tensor& head, const at::Tensor& targets,
                        const at::Tensor& weights) {

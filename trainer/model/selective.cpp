@@ -9,6 +9,7 @@
 
 #include "trainer/model/kernels.h"
 #include "trainer/model/ops.h"
+#include "trainer/model/row_product.h"
 
 namespace trainyard::model {
 namespace {
@@ -16,8 +17,8 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-at::Tensor Linear(const at::Tensor& x, const at::Tensor& matrix, at::TensorList biases, size_t i) {
-  return biases.empty() ? at::linear(x, matrix) : at::linear(x, matrix, biases[i]);
+at::Tensor Product(const at::Tensor& x, const at::Tensor& matrix, at::TensorList biases, size_t i) {
+  return LinearProduct(x, matrix, biases.empty() ? at::Tensor() : biases[i]);
 }
 
 // Backward adds the products' gradients up from the last matrix to the first, as autograd does with the plain
@@ -31,7 +32,7 @@ class RmsNormLinearsFunction : public torch::autograd::Function<RmsNormLinearsFu
     variable_list saved{x, weight, rstd}, products;
     for (size_t i = 0; i < matrices.size(); ++i) {
       saved.push_back(matrices[i]);
-      products.push_back(Linear(normed, matrices[i], biases, i));
+      products.push_back(Product(normed, matrices[i], biases, i));
     }
     ctx->save_for_backward(std::move(saved));
     ctx->saved_data["biases"] = !biases.empty();
@@ -269,12 +270,12 @@ at::Tensor CausalAttention(const at::Tensor& q, const at::Tensor& k, const at::T
 at::Tensor LayerNormAffine(Keep keep, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps,
                            const at::Tensor& matrix, const at::Tensor& offset) {
   if (keep == Keep::kProducts) return LayerNormAffineFunction::apply(x, weight, bias, eps, matrix, offset);
-  return at::addmm(offset, at::layer_norm(x, {x.size(1)}, weight, bias, eps), matrix);
+  return AffineProduct(offset, at::layer_norm(x, {x.size(1)}, weight, bias, eps), matrix);
 }
 
 at::Tensor GeluAffine(Keep keep, const at::Tensor& x, const at::Tensor& matrix, const at::Tensor& offset) {
   if (keep != Keep::kAll) return GeluAffineFunction::apply(x, matrix, offset, keep == Keep::kProducts);
-  return at::addmm(offset, at::gelu(x, "tanh"), matrix);
+  return AffineProduct(offset, at::gelu(x, "tanh"), matrix);
 }
 
 std::vector<at::Tensor> RmsNormLinears(Keep keep, const at::Tensor& x, const at::Tensor& weight, double eps,
@@ -282,7 +283,7 @@ std::vector<at::Tensor> RmsNormLinears(Keep keep, const at::Tensor& x, const at:
   if (keep == Keep::kProducts) return RmsNormLinearsFunction::apply(x, weight, eps, matrices, biases);
   const at::Tensor normed = RmsNorm(x, weight, eps);
   std::vector<at::Tensor> products;
-  for (size_t i = 0; i < matrices.size(); ++i) products.push_back(Linear(normed, matrices[i], biases, i));
+  for (size_t i = 0; i < matrices.size(); ++i) products.push_back(Product(normed, matrices[i], biases, i));
   return products;
 }
 
@@ -306,7 +307,7 @@ at::Tensor RopeAttention(Keep keep, const at::Tensor& q, const at::Tensor& k, co
 
 at::Tensor SwiGluLinear(Keep keep, const at::Tensor& gate, const at::Tensor& up, const at::Tensor& matrix) {
   if (keep != Keep::kAll) return SwiGluLinearFunction::apply(gate, up, matrix, keep == Keep::kProducts);
-  return at::linear(SwiGlu(gate, up), matrix);
+  return LinearProduct(SwiGlu(gate, up), matrix);
 }
 
 }  // namespace trainyard::model
