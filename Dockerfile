@@ -23,7 +23,7 @@ RUN [ "$BUILD" = prebuilt ] || TRAINYARD_SETUP=build bash tests/setup.sh
 COPY . .
 RUN [ "$BUILD" = prebuilt ] || { \
       cmake --preset release -DTRAINYARD_BUILD_TESTS=OFF -DTRAINYARD_BUILD_BENCH=OFF \
-   && cmake --build --preset release --target trainyard-operator trainyard trainyard-launch trainyard-trainer \
+   && cmake --build --preset release --target trainyard-operator trainyard trainyard-launch trainyard-trainer trainyard-generate \
    && bash tests/cluster/image_root.sh --bin build/release/bin --accelerator "$ACCELERATOR" --out build/image; }
 
 # ---- the operator: one program, its libraries, certificates; no shell -----------------------------------------------

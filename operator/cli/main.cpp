@@ -12,6 +12,7 @@
 #include "operator/cli/client_commands.h"
 #include "operator/cli/data/data_command.h"
 #include "operator/cli/exit_codes.h"
+#include "operator/cli/generate/generate_command.h"
 #include "operator/cli/plan/plan_command.h"
 #include "operator/cli/run/interrupts.h"
 #include "operator/cli/run/run_command.h"
@@ -70,6 +71,7 @@ int Main(int argc, char** argv) {
   AddTopCommand(app, exit_code, {std::cout, std::cerr, clock, ConnectForTop});
   AddCheckpointsCommand(app, exit_code, std::cout, std::cerr, RunCheckpointsInPod);
   AddDataCommand(app, exit_code, console, clock);
+  AddGenerateCommand(app, exit_code, {std::cin, std::cerr, BecomeProgram});
   app.add_subcommand("version", "Print the version")->callback([] {
     std::cout << "trainyard " TRAINYARD_VERSION "\n";
   });

@@ -23,7 +23,7 @@ enter() {
   fi
   bash "$here/node.sh" check || exit
   local program child="" status=0
-  for program in trainyard trainyard-operator trainyard-launch trainyard-trainer; do
+  for program in trainyard trainyard-operator trainyard-launch trainyard-trainer trainyard-generate; do
     [ -x "$bin/$program" ] || die "$bin/$program is not there: build the release preset first, or pass --bin DIR"
   done
   bash "$here/setup.sh" controlplane helm coredns || exit

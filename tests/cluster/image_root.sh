@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Fills the directories from which the Dockerfile makes its two images: programs and every library that they load.
 #   OUT/operator   a whole root: trainyard-operator, its libraries with glibc, CA certificates, users
-#   OUT/trainer    to be laid over a Debian 12 root: trainyard-launch, trainyard-trainer, trainyard, LibTorch with Gloo
+#   OUT/trainer    to be laid over a Debian 12 root: trainyard-launch, trainyard-trainer, trainyard-generate, trainyard, LibTorch with Gloo
 #
 #   bash tests/cluster/image_root.sh [--bin build/release/bin] [--out build/image] [--accelerator cpu|nccl] [--only operator]
 set -euo pipefail
@@ -53,7 +53,7 @@ if [ -z "$only" ] || [ "$only" = trainer ]; then
   rm -rf "$root"
   mkdir -p "$libs" "$root/etc/ld.so.conf.d"
   echo /usr/local/lib/trainyard >"$root/etc/ld.so.conf.d/trainyard.conf"
-  for name in trainyard-launch trainyard-trainer trainyard; do
+  for name in trainyard-launch trainyard-trainer trainyard-generate trainyard; do
     program "$name" "$root"
     while read -r library; do
       case ${library##*/} in

@@ -24,6 +24,7 @@ ARROWS = {
     "operator/http": ["operator/base"],
     "trainer/checkpoint": ["operator/base", "trainer/contract"],
     "trainer/tokenizer": ["operator/base"],
+    "trainer/generate": ["trainer/checkpoint", "trainer/engine", "trainer/model", "trainer/tokenizer"],
     "operator/api": ["operator/base"],
     "operator/sizing": ["operator/api"],
     "operator/placement": ["operator/api", "operator/sizing"],
@@ -34,7 +35,7 @@ ARROWS = {
     "operator/runtime": ["operator/cluster", "operator/http"],
     "operator/controller": ["operator/cluster", "operator/lifecycle", "operator/runtime"],
     "operator/cli": ["operator/controller", "operator/local", "operator/kube", "operator/http", "trainer/checkpoint",
-                     "operator/sizing", "trainer/data", "trainer/tokenizer"],
+                     "operator/sizing", "trainer/data", "trainer/generate", "trainer/tokenizer"],
     "operator": ["operator/controller", "operator/kube", "operator/runtime", "operator/http", "operator/sizing"],
     "trainer/launch": ["operator/base", "operator/http", "trainer/contract"],
     "trainer/config": ["operator/base", "trainer/contract"],
@@ -47,7 +48,8 @@ ARROWS = {
     "trainer/model": ["trainer/engine", "trainer/checkpoint"],
     "trainer/observe": ["operator/base", "trainer/contract"],
     "trainer/loop": ["trainer/config", "trainer/data", "trainer/model", "trainer/engine", "trainer/checkpoint",
-                     "trainer/observe", "trainer/device", "trainer/dist", "trainer/optim", "trainer/tokenizer"],
+                     "trainer/generate", "trainer/observe", "trainer/device", "trainer/dist", "trainer/optim",
+                     "trainer/tokenizer"],
 }
 # Programs: each main is wired from its top room.
 MAINS = {"operator/main.cpp": "operator", "operator/manager.h": "operator", "operator/manager.cpp": "operator",
@@ -63,7 +65,7 @@ DOORS = [
     (r"<sentencepiece_", r"trainer/tokenizer/sentence_piece\.cpp"),
     (r"tokenizer/crate\.h", r"trainer/tokenizer/hugging_face\.cpp"),
     (r"<torch/csrc/distributed|<gloo/|<nccl", r"trainer/dist/.*\.(cpp|h)"),
-    (r"<ATen/|<torch/|<c10/", r"trainer/(device|dist|data|optim|quant|engine|model|loop)/.*|trainer/main\.cpp"),
+    (r"<ATen/|<torch/|<c10/", r"trainer/(device|dist|data|optim|quant|engine|model|generate|loop)/.*|trainer/main\.cpp"),
 ]
 PURE = ("operator/sizing", "operator/placement", "operator/lifecycle")
 IMPURE = re.compile(

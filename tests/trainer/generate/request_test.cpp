@@ -1,0 +1,31 @@
+#include "trainer/generate/request.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace trainyard::generate {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(Request, ComesBackAsItWas) {
+  Request request;
+  EXPECT_EQ(ParseRequest(ToJson(request)).value(), request);
+  request.checkpoint = "/c/step-00000010", request.model = "/m", request.tokenizer = "bytes";
+  request.precision = "BF16", request.prompt = "say \"\xd1\x8f\"\n", request.chat = true;
+  request.chat_template = "qwen3", request.system = "be brief", request.tokens = 7, request.ignore_end = true;
+  request.temperature = 0.7, request.top_k = 40, request.top_p = 0.95, request.seed = 0xffffffffffffffff;
+  request.threads = 3, request.json = true, request.verbose = true;
+  EXPECT_EQ(ParseRequest(ToJson(request)).value(), request);
+}
+
+TEST(Request, RefusesWhatIsNone) {
+  EXPECT_THAT(ParseRequest("{").error().message, HasSubstr("is not one of 'trainyard generate' of this version"));
+  EXPECT_THAT(ParseRequest("{}").error().message, HasSubstr("key 'checkpoint' not found"));
+  std::string more = ToJson({});
+  more.insert(1, "\"x\": 1, ");
+  EXPECT_THAT(ParseRequest(more).error().message, HasSubstr("has keys that nobody knows"));
+}
+
+}  // namespace
+}  // namespace trainyard::generate

@@ -1,0 +1,51 @@
+// What trainyard-generate makes text with: a model in memory, its tokenizer, and the tokens that end a text; of a
+// Hugging Face directory, or of a checkpoint of ours. Thread-safety: free functions; one thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "operator/base/error.h"
+#include "trainer/checkpoint/foreign_model.h"
+#include "trainer/checkpoint/model_description.h"
+#include "trainer/checkpoint/reader.h"
+#include "trainer/checkpoint/use_lock.h"
+#include "trainer/generate/request.h"
+#include "trainer/generate/weights.h"
+#include "trainer/tokenizer/tokenizer.h"
+
+namespace trainyard::generate {
+
+// A place with weights; its headers were read and no weights.
+struct Source {
+  std::string path;        // of the directory that is read
+  std::string companions;  // directory with tokenizer, generation_config.json and config.json, as far as they exist
+  checkpoint::ModelDescription model;
+  // One of the two.
+  std::optional<checkpoint::ForeignModel> foreign;
+  std::optional<checkpoint::Reader> reader;
+  checkpoint::UseLock lock;  // of the checkpoint: nobody removes it meanwhile
+};
+
+// `request.checkpoint` is one checkpoint, not a directory of them. Errors: those of ReadConfigJson and ForeignModel, of
+// Reader and DescribeModel.
+Result<Source> OpenSource(const Request& request);
+
+// The type that a request means: where it says none, BF16 if all matrices are stored so, else FP32.
+at::ScalarType TypeOf(const Request& request, const Source& source);
+// Errors: as Weights::Load.
+Result<std::unique_ptr<Weights>> LoadWeights(Source& source, at::ScalarType type);
+
+// The tokenizer of the request, else the one that lies with the model, else bytes for a vocabulary of 256. Errors:
+// those of Tokenizer::Open; kInvalidArgument where there is none, or one that has more tokens than the model.
+Result<std::unique_ptr<tokenizer::Tokenizer>> OpenTokenizer(const Request& request, const Source& source);
+
+// eos_token_id of generation_config.json in `directory`, else of config.json, else the token that the tokenizer's files
+// name; none. Error: kInvalidArgument for one that is none of `vocab` tokens, naming the file.
+Result<std::vector<int64_t>> EndTokens(const std::string& directory, int64_t vocab,
+                                       const tokenizer::Tokenizer& tokenizer);
+
+}  // namespace trainyard::generate
