@@ -57,6 +57,7 @@ inline constexpr const char* kEnvPodIp = "POD_IP";
 // ---- files in the run directory ----------------------------------------------------------------------
 inline constexpr std::string_view kStatusFile = "status.json";   // written by rank 0's trainer, renamed into place
 inline constexpr std::string_view kStepLogFile = "steps.jsonl";  // JSON lines, rank 0
+inline constexpr std::string_view kTextLogFile = "texts.jsonl";  // samples of evaluations, JSON lines, rank 0
 // and flight.RANK: flight_record.h
 inline constexpr std::string_view kStatusPortFile = "status.port";  // the port that the launcher got
 

@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <numeric>
 
+#include <nlohmann/json.hpp>
+
 #include "operator/base/files.h"
 #include "trainer/contract/contract.h"
 #include "trainer/observe/log.h"
@@ -18,7 +20,7 @@ constexpr std::chrono::milliseconds kStatusInterval{200};
 constexpr std::chrono::seconds kLineInterval{10};  // a log is read by people: the step log has every step
 
 // Files that training goes on without.
-constexpr std::string_view kStatus = "status", kSteps = "steps", kEvents = "events";
+constexpr std::string_view kStatus = "status", kSteps = "steps", kEvents = "events", kTexts = "texts";
 
 // Seconds since the epoch.
 double WallTime() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
@@ -27,10 +29,22 @@ std::string InRunDir(const config::RankEnv& env, std::string_view file) {
   return env.run_dir + "/" + std::string(file);
 }
 
+// As Markdown shows it unchanged: a block of code.
+std::string Verbatim(const std::string& text) {
+  std::string out = "    ";
+  for (const char c : text) {
+    out += c;
+    if (c == '\n') out += "    ";
+  }
+  return out;
+}
+
 }  // namespace
 
 Report::Report(const config::RankEnv& env, const config::Observe& observe, int64_t steps)
-    : active_(env.rank == 0), file_(InRunDir(env, contract::kStatusFile), kStatusInterval) {
+    : active_(env.rank == 0),
+      text_file_(InRunDir(env, contract::kTextLogFile)),
+      file_(InRunDir(env, contract::kStatusFile), kStatusInterval) {
   status_.job_uid = env.uid;
   status_.attempt = env.attempt;
   status_.round = env.round;
@@ -75,6 +89,21 @@ void Report::Evaluated(int64_t step, double loss) {
   std::snprintf(line, sizeof line, "held-out loss after step %" PRId64 ": %.4f, perplexity %.2f", step, loss,
                 std::exp(loss));
   observe::Info(line);
+}
+
+void Report::Sampled(int64_t step, const std::string& prompt, const std::string& text) {
+  if (!active_) return;
+  const auto quoted = [](const nlohmann::ordered_json& json) {
+    return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  };
+  observe::Info("sample after step " + std::to_string(step) + ": " + quoted(prompt) + " goes on " + quoted(text));
+  if (events_) Check(kEvents, events_->AppendText(WallTime(), step, "sample/text_summary", Verbatim(prompt + text)));
+  if (!texts_) {
+    auto opened = observe::AppendFile::Open(text_file_, "text log");
+    if (!opened) return Check(kTexts, Fail(opened.error()));
+    texts_ = std::move(*opened);
+  }
+  Check(kTexts, texts_->Append(quoted({{"step", step}, {"prompt", prompt}, {"text", text}}) + "\n"));
 }
 
 void Report::Step(const observe::StepRecord& record) {

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "trainer/config/config.h"
+#include "trainer/observe/append_file.h"
 #include "trainer/observe/event_file.h"
 #include "trainer/observe/spike.h"
 #include "trainer/observe/status_file.h"
@@ -30,6 +31,8 @@ class Report {
   void Begin(int64_t step);
   // Held-out loss in nats per token after `step`.
   void Evaluated(int64_t step, double loss);
+  // What the model made of a prompt after `step`.
+  void Sampled(int64_t step, const std::string& prompt, const std::string& text);
   // After a step.
   void Step(const observe::StepRecord& record);
   // Writes the status now.
@@ -42,10 +45,12 @@ class Report {
   void Line(const observe::StepRecord& record);
 
   const bool active_;
+  const std::string text_file_;
   observe::TrainerStatus status_;
   observe::StatusFile file_;
   std::optional<observe::StepLog> log_;
   std::optional<observe::EventFile> events_;
+  std::optional<observe::AppendFile> texts_;  // from the first text on
   observe::SpikeDetector spikes_;
   std::set<std::string_view> warned_;  // of these files
   std::chrono::steady_clock::time_point last_line_{};

@@ -42,6 +42,7 @@ Outcome<void> Validate(Session& s) {
   s.progress.validation_loss = *loss;
   if (s.progress.step == 0) s.progress.initial_validation_loss = *loss;
   s.report->Evaluated(s.progress.step, *loss);
+  MakeTextSample(s);
   return {};
 }
 

@@ -23,6 +23,7 @@
 #include "trainer/loop/sample_log.h"
 #include "trainer/loop/save.h"
 #include "trainer/loop/step_watch.h"
+#include "trainer/loop/text_sample.h"
 #include "trainer/model/family.h"
 
 namespace trainyard::loop {
@@ -50,6 +51,7 @@ struct Session {
   std::unique_ptr<data::TokenSource> validation_source;
   std::optional<data::BatchReader> train, validation;
   std::unique_ptr<data::BackgroundReader> feed;  // of `train`: this rank's micro-batches
+  std::unique_ptr<TextSample> text_sample;       // null unless the job wants one
   std::optional<SampleLog> sample_log;           // debugging aid, off unless asked for
   std::shared_ptr<StepWatch> watch;
   std::unique_ptr<device::Device> device;

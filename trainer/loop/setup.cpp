@@ -170,6 +170,9 @@ Outcome<void> Prepare(Session& s, const config::GetEnv& get) {
   if (auto train = OpenTraining(s); !train) return Fails(train.error());
   if (auto validation = OpenValidation(s); !validation) return Fails(validation.error());
   if (auto same = CheckTokenizers(s); !same) return Fails(same.error());
+  auto text_sample = OpenTextSample(s);
+  if (!text_sample) return Fails(text_sample.error());
+  s.text_sample = std::move(*text_sample);
   WarnOfIdleRanks(s);
   if (const char* where = get(kEnvSampleLog); where != nullptr) {
     auto log = SampleLog::Open(SampleLogPath(where, env.run_dir, env.attempt, env.rank));
@@ -210,9 +213,10 @@ Outcome<void> Connect(Session& s) {
 
 void BuildModel(Session& s) {
   model::Config config = model::ConfigOf(s.description);
-  // Angles of further positions would only take memory: a published model has many, and no row here is longer.
+  // Angles of further positions would only take memory: a published model has many, and nothing here is longer.
   if (auto* llama = std::get_if<model::LlamaConfig>(&config)) {
-    llama->max_positions = s.job.training.sequence_length;
+    const int64_t sample = s.text_sample ? s.text_sample->positions() : 0;
+    llama->max_positions = std::max(s.job.training.sequence_length, sample);
   }
   engine::EngineOptions options;
   const config::Parallelism& parallelism = s.job.parallelism;

@@ -57,6 +57,18 @@ std::string EventHead(double wall_time) {
   return event;
 }
 
+void PutNumber(std::string& out, uint64_t field, uint64_t value) {
+  PutTag(out, field, kVarint);
+  PutVarint(out, value);
+}
+
+std::string SummaryEvent(double wall_time, int64_t step, const std::string& summary) {
+  std::string event = EventHead(wall_time);
+  PutNumber(event, 2, static_cast<uint64_t>(step));
+  PutBytes(event, 5, summary);
+  return event;
+}
+
 }  // namespace
 
 uint32_t Crc32c(std::string_view data) {
@@ -85,11 +97,24 @@ std::string EncodeEvent(double wall_time, int64_t step, const std::vector<Scalar
     PutRaw(value, static_cast<float>(scalar.value));
     PutBytes(summary, 1, value);
   }
-  std::string event = EventHead(wall_time);
-  PutTag(event, 2, kVarint);
-  PutVarint(event, static_cast<uint64_t>(step));
-  PutBytes(event, 5, summary);
-  return event;
+  return SummaryEvent(wall_time, step, summary);
+}
+
+std::string EncodeTextEvent(double wall_time, int64_t step, std::string_view tag, std::string_view text) {
+  constexpr uint64_t kString = 7;  // of tensorflow.DataType
+  std::string dimension, shape, tensor, plugin, metadata, value, summary;
+  PutNumber(dimension, 1, 1);
+  PutBytes(shape, 2, dimension);
+  PutNumber(tensor, 1, kString);
+  PutBytes(tensor, 2, shape);
+  PutBytes(tensor, 8, text);
+  PutBytes(plugin, 1, "text");
+  PutBytes(metadata, 1, plugin);
+  PutBytes(value, 1, tag);
+  PutBytes(value, 8, tensor);
+  PutBytes(value, 9, metadata);
+  PutBytes(summary, 1, value);
+  return SummaryEvent(wall_time, step, summary);
 }
 
 Result<EventFile> EventFile::Open(const std::string& directory, double wall_time, const std::string& suffix) {
@@ -110,13 +135,15 @@ Status EventFile::Append(double wall_time, int64_t step, const std::vector<Scala
   return Write(EncodeEvent(wall_time, step, scalars));
 }
 
+Status EventFile::AppendText(double wall_time, int64_t step, std::string_view tag, std::string_view text) {
+  return Write(EncodeTextEvent(wall_time, step, tag, text));
+}
+
 Status EventFile::AppendStart(double wall_time, int64_t step) {
   std::string session;
-  PutTag(session, 1, kVarint);
-  PutVarint(session, 1);
+  PutNumber(session, 1, 1);
   std::string event = EventHead(wall_time);
-  PutTag(event, 2, kVarint);
-  PutVarint(event, static_cast<uint64_t>(step));
+  PutNumber(event, 2, static_cast<uint64_t>(step));
   PutBytes(event, 7, session);
   return Write(event);
 }

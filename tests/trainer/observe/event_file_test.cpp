@@ -129,6 +129,20 @@ TEST(EventFile, HoldsWhatWasAppended) {
   std::filesystem::remove_all(dir);
 }
 
+// Fields and numbers of summary.proto and tensor.proto.
+TEST(EventFile, TextsAreTensorsOfTheTextPlugin) {
+  const std::string event = EncodeTextEvent(5.5, 7, "sample/text_summary", "a\nb");
+  EXPECT_EQ(Value<double>(Fields(event), 1), 5.5);
+  EXPECT_EQ(Value<uint64_t>(Fields(event), 2), 7U);
+  const auto value = Fields(Fields(Fields(event).find(5)->second).find(1)->second);
+  EXPECT_EQ(value.find(1)->second, "sample/text_summary");
+  const auto tensor = Fields(value.find(8)->second);
+  EXPECT_EQ(Value<uint64_t>(tensor, 1), 7U);
+  EXPECT_EQ(Value<uint64_t>(Fields(Fields(tensor.find(2)->second).find(2)->second), 1), 1U);
+  EXPECT_EQ(tensor.find(8)->second, "a\nb");
+  EXPECT_EQ(Fields(Fields(value.find(9)->second).find(1)->second).find(1)->second, "text");
+}
+
 TEST(EventFile, NamesWhatItCannotWrite) {
   auto nowhere = EventFile::Open("/proc/nowhere", 0, "x");
   ASSERT_FALSE(nowhere);
