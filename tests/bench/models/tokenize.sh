@@ -18,4 +18,4 @@ while [ $# -gt 0 ]; do
 done
 [ -f build/release/build.ninja ] || cmake --preset release >/dev/null
 ninja -C build/release trainyard >/dev/null
-exec bash tests/python/run.sh ../bench/models/tokenize.py --program build/release/bin/trainyard --json "$json" --pairs "$pairs" ${seed:+--seed "$seed"}
+exec bash tests/python/run.sh ../bench/models/tokenize_speed.py --program build/release/bin/trainyard --json "$json" --pairs "$pairs" ${seed:+--seed "$seed"}

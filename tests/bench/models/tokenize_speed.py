@@ -1,11 +1,9 @@
 """See tokenize.sh. What is measured is processor time, so that one core is one core whatever else the machine does: of our
 program all of it less what it takes to start and load the tokenizer, of Python that of reading, encoding and writing."""
 import argparse
-import datetime
 import json
 import os
 import pathlib
-import platform
 import random
 import statistics
 import subprocess
@@ -19,6 +17,7 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one core
 os.environ["RAYON_NUM_THREADS"] = "1"
 
 import numpy  # noqa: E402
+import report  # noqa: E402
 import sentencepiece  # noqa: E402
 import tokenize_texts as texts  # noqa: E402
 from tokenizers import Tokenizer  # noqa: E402
@@ -43,33 +42,6 @@ def theirs(encode, source, out):
     ids = encode(documents)
     numpy.concatenate([numpy.asarray(i, dtype=numpy.uint16) for i in ids]).tofile(out)
     return time.process_time() - start
-
-
-def row(name, measured, base, unit, baseline, target):
-    ratios = [a / b for a, b in zip(measured, base)]
-    quarter = lambda values: statistics.quantiles(values, n=4)
-    spread = lambda values: 0.5 * (quarter(values)[2] - quarter(values)[0])
-    out = {"name": name, "value": statistics.median(measured), "spread": spread(measured), "unit": unit,
-           "baseline": {"name": baseline, "value": statistics.median(base)}, "ratio": statistics.median(ratios),
-           "ratioSpread": spread(ratios), "better": "higher"}
-    if target:
-        out |= {"target": target, "target_of": "ratio"}
-    return out
-
-
-def machine():
-    with open("/proc/cpuinfo", encoding="utf-8") as cpus:
-        model = next((line.split(":", 1)[1].strip() for line in cpus if line.startswith("model name")), platform.machine())
-    return f"{model}, {os.cpu_count()} threads"
-
-
-def write(path, rows):
-    commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
-    before = json.loads(path.read_text())["rows"] if path.exists() else []
-    names = {r["name"] for r in rows}
-    path.write_text(json.dumps({"machine": machine(), "commit": commit,
-                                "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
-                                "rows": [r for r in before if r["name"] not in names] + rows}, indent=2) + "\n")
 
 
 def main():
@@ -109,14 +81,10 @@ def main():
             for _ in range(flags.pairs):
                 measured.append(megabytes / (ours(flags.program, path, source, out)[0] - load))
                 base.append(megabytes / theirs(encode, source, place / "theirs.bin"))
-            rows.append(row(f"tokenize_{name}_one_core", measured, base, "MB/s", baseline, TARGET))
-    print(f"{'name':44} {'MB/s':>8} {'spread':>7}  {'baseline':22} {'MB/s':>8} {'ratio':>6} {'spread':>7}  target")
-    for r in rows:
-        verdict = "met" if r["ratio"] >= r["target"] else "MISSED"
-        print(f"{r['name']:44} {r['value']:8.2f} {r['spread']:7.2f}  {r['baseline']['name']:22} {r['baseline']['value']:8.2f} "
-              f"{r['ratio']:6.3f} {r['ratioSpread']:7.3f}  ratio >= {r['target']}: {verdict}")
+            rows.append(report.row(f"tokenize_{name}_one_core", measured, base, "MB/s", baseline, TARGET))
+    report.table(rows)
     if flags.json:
-        write(flags.json, rows)
+        report.write(flags.json, rows)
 
 
 main()
