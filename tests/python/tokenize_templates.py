@@ -10,6 +10,8 @@ QWEN2 = ("{% for message in messages %}{% if loop.first and messages[0]['role'] 
          "{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}{% endfor %}"
          "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}")
 
+SMOLLM2 = QWEN2.replace("You are a helpful assistant.", "You are a helpful AI assistant named SmolLM, trained by Hugging Face")
+
 QWEN25 = r"""
 {%- if messages[0]['role'] == 'system' %}
     {{- '<|im_start|>system\n' + messages[0]['content'] + '<|im_end|>\n' }}
@@ -124,8 +126,8 @@ MISTRAL = ("{{ bos_token }}{% for message in messages %}{% if (message['role'] =
            "supported!') }}{% endif %}{% endfor %}")
 
 TEMPLATES = {"chatml": (CHATML, "<|endoftext|>"), "qwen2": (QWEN2, "<|endoftext|>"), "qwen2.5": (QWEN25, "<|endoftext|>"),
-             "qwen3": (QWEN3, "<|endoftext|>"), "llama3": (LLAMA3, "<|end_of_text|>"), "llama3.1": (LLAMA31, "<|end_of_text|>"),
-             "llama2": (LLAMA2, "<|endoftext|>"), "mistral": (MISTRAL, "<|endoftext|>")}
+             "smollm2": (SMOLLM2, "<|endoftext|>"), "qwen3": (QWEN3, "<|endoftext|>"), "llama3": (LLAMA3, "<|end_of_text|>"),
+             "llama3.1": (LLAMA31, "<|end_of_text|>"), "llama2": (LLAMA2, "<|endoftext|>"), "mistral": (MISTRAL, "<|endoftext|>")}
 
 
 def answers(name, rendered, eos):

@@ -93,6 +93,7 @@ Status CheckTurns(const std::vector<Message>& messages, bool system) {
 
 constexpr const char* kQwen2System = "You are a helpful assistant.";
 constexpr const char* kQwen25System = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.";
+constexpr const char* kSmolLM2System = "You are a helpful AI assistant named SmolLM, trained by Hugging Face";
 
 void ChatMLTurn(Script& script, const std::string& role, const std::string& content) {
   script.Say("<|im_start|>" + role + "\n");
@@ -210,6 +211,7 @@ ChatTokens ChatTokensOf(ChatStyle style, const SpecialTokens& special) {
     case ChatStyle::kChatML:
     case ChatStyle::kQwen2:
     case ChatStyle::kQwen25:
+    case ChatStyle::kSmolLM2:
     case ChatStyle::kQwen3:
       return {{"<|im_start|>", "<|im_end|>"}, {"<|endoftext|>"}};
     case ChatStyle::kLlama3:
@@ -237,6 +239,8 @@ Result<RenderedChat> RenderChat(ChatStyle style, const std::vector<Message>& mes
       return ChatML(messages, kQwen2System);
     case ChatStyle::kQwen25:
       return ChatML(messages, kQwen25System);
+    case ChatStyle::kSmolLM2:
+      return ChatML(messages, kSmolLM2System);
     case ChatStyle::kQwen3:
       return Qwen3(messages);
     case ChatStyle::kLlama3:

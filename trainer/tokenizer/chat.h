@@ -27,6 +27,7 @@ enum class ChatStyle {
   kChatML,   // <|im_start|>role\ncontent<|im_end|>\n
   kQwen2,    // ChatML with a system message where there is none
   kQwen25,   // the same with another one
+  kSmolLM2,  // the same with another one
   kQwen3,    // ChatML; the last answer begins with its thoughts, or with empty ones
   kLlama3,   // <|start_header_id|>role<|end_header_id|>\n\ncontent<|eot_id|>
   kLlama31,  // the same with a system message that tells two dates (3.2 and 3.3 too; the date is always 26 Jul 2024)
@@ -34,7 +35,7 @@ enum class ChatStyle {
   kMistral,  // <s>[INST] user [/INST]answer</s>
 };
 
-// "chatml, qwen2, qwen2.5, qwen3, llama3, llama3.1, llama2, mistral".
+// "chatml, qwen2, qwen2.5, smollm2, qwen3, llama3, llama3.1, llama2, mistral".
 std::string ChatStyleNames();
 std::string ChatStyleName(ChatStyle style);
 // Error: kInvalidArgument; names the choices.

@@ -20,8 +20,8 @@ constexpr std::string_view kQwenTurn = R"('<|im_start|>'+message.role+'\n')";
 constexpr std::string_view kLlama3Turn =
     R"('<|start_header_id|>'+message.role+'<|end_header_id|>\n\n'+message.content|trim+'<|eot_id|>')";
 
-const std::array<Known, 8>& Styles() {
-  static const std::array<Known, 8> styles = {{
+const std::array<Known, 9>& Styles() {
+  static const std::array<Known, 9> styles = {{
       {ChatStyle::kChatML,
        "chatml",
        {kChatMLTurn},
@@ -33,6 +33,11 @@ const std::array<Known, 8>& Styles() {
       {ChatStyle::kQwen25,
        "qwen2.5",
        {kQwenTurn, "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."},
+       {"<think>"}},
+      {ChatStyle::kSmolLM2,
+       "smollm2",
+       {kQwenTurn,
+        R"(<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n)"},
        {"<think>"}},
       {ChatStyle::kQwen3,
        "qwen3",

@@ -31,7 +31,7 @@ TEST(RenderChat, ChatML) {
   EXPECT_THAT(Answers(chat), ElementsAre("Hello<|im_end|>", " Bye\n<|im_end|>"));
 }
 
-TEST(RenderChat, QwenSpeaksForTheSystemWhereNobodyDoes) {
+TEST(RenderChat, QwenAndSmolLMSpeakForTheSystemWhereNobodyDoes) {
   const auto head = [](ChatStyle style, const std::vector<Message>& chat) {
     const std::string text = RenderChat(style, chat, {}).value().text;
     return text.substr(0, text.find("<|im_start|>user"));
@@ -39,6 +39,8 @@ TEST(RenderChat, QwenSpeaksForTheSystemWhereNobodyDoes) {
   EXPECT_EQ(head(ChatStyle::kQwen2, kPlain), "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n");
   EXPECT_EQ(head(ChatStyle::kQwen25, kPlain),
             "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.<|im_end|>\n");
+  EXPECT_EQ(head(ChatStyle::kSmolLM2, kPlain),
+            "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n");
   EXPECT_EQ(head(ChatStyle::kQwen25, kChat), "<|im_start|>system\n Be brief. <|im_end|>\n");
   EXPECT_EQ(head(ChatStyle::kQwen3, kPlain), "");
 }
@@ -153,6 +155,12 @@ TEST(RecogniseChatStyle, KnowsTheFamilies) {
                  "message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}{% endfor %}"),
             "qwen2");
   EXPECT_EQ(
+      name("{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}{{ "
+           "'<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n' "
+           "}}{% endif %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + "
+           "'\n'}}{% endfor %}"),
+      "smollm2");
+  EXPECT_EQ(
       name(
           "{# it's a comment #}{% for message in messages %}{% set content = '<|start_header_id|>' + message['role'] + "
           "'<|end_header_id|>\n\n'+ message['content'] | trim + '<|eot_id|>' %}{% if loop.index0 == 0 %}{% set content "
@@ -168,7 +176,8 @@ TEST(RecogniseChatStyle, KnowsTheFamilies) {
 
 // A system message, a space or a trimmed answer more: another template.
 TEST(RecogniseChatStyle, DoesNotGuess) {
-  const auto unknown = HasSubstr("is none of chatml, qwen2, qwen2.5, qwen3, llama3, llama3.1, llama2, mistral; name");
+  const auto unknown =
+      HasSubstr("is none of chatml, qwen2, qwen2.5, smollm2, qwen3, llama3, llama3.1, llama2, mistral; name");
   EXPECT_THAT(RecogniseChatStyle("").error().message, unknown);
   EXPECT_THAT(RecogniseChatStyle("{% for m in messages %}{{ '<|user|>' + m['content'] }}{% endfor %}").error().message,
               unknown);
@@ -189,7 +198,8 @@ TEST(RecogniseChatStyle, DoesNotGuess) {
 TEST(ChatStyleOf, NamesTheChoices) {
   EXPECT_EQ(ChatStyleOf("qwen2.5").value(), ChatStyle::kQwen25);
   EXPECT_EQ(ChatStyleOf("vicuna").error().message,
-            "'vicuna' is no chat template; there are chatml, qwen2, qwen2.5, qwen3, llama3, llama3.1, llama2, mistral");
+            "'vicuna' is no chat template; there are chatml, qwen2, qwen2.5, smollm2, qwen3, llama3, llama3.1, llama2, "
+            "mistral");
 }
 
 }  // namespace
