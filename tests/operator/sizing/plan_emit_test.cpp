@@ -204,7 +204,8 @@ TEST(PlanEmit, TheOptimizerIsSaidWhereAJobCanSayIt) {
 }
 
 TEST(PlanEmit, AnAdapterIsSaidBesideTheModelItIsTrainedOn) {
-  const std::string model = "--config " + Source("/docs/examples/llama-135m") + " --product L4 --steps 1000 --sequence 1024 ";
+  const std::string model =
+      "--config " + Source("/docs/examples/llama-135m") + " --product L4 --steps 1000 --sequence 1024 ";
   const std::string on = model + "--pretrained models:llama ";
   const api::TrainingJob qlora = ExpectSamePlanFromFile(on + "--adapter QLoRA --adapter-rank 8");
   ASSERT_TRUE(qlora.spec.model.adapter);
