@@ -97,7 +97,9 @@ Engine::Impl::Impl(device::Device& device, dist::Mesh& mesh, std::vector<UnitSpe
                            .each_micro_batch = opts.reduce_each_micro_batch,
                            .bucket_bytes = opts.bucket_bytes,
                            .exact = exact ? &*exact : nullptr})) {
-  Visit(Access::kFill, [&](int u) { units[u]->Initialise(opts.seed); });
+  if (opts.draw != Draw::kNone) {
+    Visit(Access::kFill, [&](int u) { units[u]->Initialise(opts.seed, /*frozen=*/opts.draw == Draw::kAll); });
+  }
   for (size_t u = 0; u < units.size(); ++u) {
     for (size_t i = 0; i < units[u]->params().size(); ++i) {
       Parameter& p = units[u]->params()[i];

@@ -58,6 +58,10 @@ class Mesh;
 
 namespace trainyard::engine {
 
+// Which parameters get initial weights. The others are loaded before anything reads them, and drawing those of a large
+// model would take minutes.
+enum class Draw { kAll, kTrained, kNone };
+
 struct EngineOptions {
   int stage = 0;                              // 0..3
   at::ScalarType compute_dtype = at::kFloat;  // kFloat, kBFloat16 (fp32 master), or kDouble (everything double)
@@ -69,6 +73,7 @@ struct EngineOptions {
   OffloadPlace offload_place;                 // of kNvme
   bool poison_freed = false;                  // for tests: freed weights and used-up buffers are NaN, not gone
   uint64_t seed = 0;                          // of the initial weights
+  Draw draw = Draw::kAll;                     // what gets initial weights
   optim::Options optimizer;                   // AdamW with its defaults
   // Above 0: exact sums, of the gradients of so many micro-batches of a step at most, those of all ranks counted and
   // padding left out. Not with kDouble.

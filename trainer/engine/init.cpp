@@ -52,7 +52,7 @@ void CosSinTurn(double u, double* c, double* s) {
 
 template <typename T>
 void Fill(const ParamSpec& spec, uint64_t seed, int64_t lo, int64_t hi, T* out) {
-  if (spec.init != Init::kNormal) {
+  if (spec.init == Init::kOnes || spec.init == Init::kZeros) {
     const T value = spec.init == Init::kOnes ? T{1} : T{0};
     for (int64_t i = lo; i < hi; ++i) out[i - lo] = value;
     return;
@@ -61,8 +61,9 @@ void Fill(const ParamSpec& spec, uint64_t seed, int64_t lo, int64_t hi, T* out) 
   // Elements 2k and 2k+1 come from block k.
   for (int64_t block = lo / 2; block * 2 < hi; ++block) {
     const auto b = static_cast<uint64_t>(block);
-    const auto pair = NormalPair(Philox({static_cast<uint32_t>(b), static_cast<uint32_t>(b >> 32), 0, 0},
-                                        {static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)}));
+    const auto random = Philox({static_cast<uint32_t>(b), static_cast<uint32_t>(b >> 32), 0, 0},
+                               {static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)});
+    const auto pair = spec.init == Init::kNormal ? NormalPair(random) : UniformPair(random);
     for (int j = 0; j < 2; ++j) {
       const int64_t i = block * 2 + j;
       if (i >= lo && i < hi) out[i - lo] = static_cast<T>(static_cast<float>(pair[j] * spec.init_std));
@@ -91,6 +92,13 @@ std::array<double, 2> NormalPair(std::array<uint32_t, 4> r) {
   double c = 0, s = 0;
   CosSinTurn(turn, &c, &s);
   return {radius * c, radius * s};
+}
+
+std::array<double, 2> UniformPair(std::array<uint32_t, 4> r) {
+  const auto number = [](uint32_t high, uint32_t low) {
+    return static_cast<double>((uint64_t{high} << 32 | low) >> 11) * 0x1p-52 - 1.0;
+  };
+  return {number(r[0], r[1]), number(r[2], r[3])};
 }
 
 uint64_t StreamKey(uint64_t seed, std::string_view name) {

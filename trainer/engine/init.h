@@ -17,6 +17,9 @@ std::array<uint32_t, 4> Philox(std::array<uint32_t, 4> counter, std::array<uint3
 // the bits are the same everywhere.
 std::array<double, 2> NormalPair(std::array<uint32_t, 4> random);
 
+// Two numbers, evenly in [-1, 1), of one Philox block.
+std::array<double, 2> UniformPair(std::array<uint32_t, 4> random);
+
 // Key of a parameter's stream: XXH3-64 of its name under the seed.
 uint64_t StreamKey(uint64_t seed, std::string_view name);
 

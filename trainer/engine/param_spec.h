@@ -11,13 +11,13 @@
 
 namespace trainyard::engine {
 
-enum class Init { kNormal, kOnes, kZeros };
+enum class Init { kNormal, kUniform, kOnes, kZeros };
 
 struct ParamSpec {
   std::string name;            // Hugging Face name, unique in the model
   std::vector<int64_t> shape;  // at least one dimension; dimension 0 is the one that is sharded
   Init init = Init::kNormal;
-  double init_std = 0.02;        // of kNormal, mean 0
+  double init_std = 0.02;        // of kNormal, mean 0; of kUniform the bound on both sides of 0
   bool decay = true;             // false: no weight decay (norms, biases)
   int tensor_parallel_dim = -1;  // dimension that tensor parallelism splits; -1: replicated
   bool frozen = false;           // never trained: no gradient, no optimizer state, no master beside the compute type

@@ -39,7 +39,8 @@ class Unit {
  public:
   Unit(const Layout& layout, UnitSpec spec);
   // Initial weights of the rows that this rank owns. Masters that are in a file must be bound.
-  void Initialise(uint64_t seed);
+  // `frozen`: of the parameters that are not trained too.
+  void Initialise(uint64_t seed, bool frozen);
 
   const UnitSpec& spec() const { return spec_; }
   std::vector<Parameter>& params() { return params_; }

@@ -132,9 +132,11 @@ void Unit::Allocate(Parameter& p, const at::Tensor& states) {
   for (int64_t s = 0; s < layout_.states; ++s) p.state.push_back(OwnRows(states[s], p.offset, p));
 }
 
-void Unit::Initialise(uint64_t seed) {
+void Unit::Initialise(uint64_t seed, bool frozen) {
   at::NoGradGuard no_grad;
-  for (const Parameter& p : params_) Initialise(p, seed);
+  for (const Parameter& p : params_) {
+    if (frozen || !p.spec.frozen) Initialise(p, seed);
+  }
 }
 
 // A rank makes its own rows; of frozen parameters whose full tensors stay it makes all, and nobody gathers them.

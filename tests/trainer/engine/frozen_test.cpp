@@ -162,6 +162,36 @@ TEST(EngineFrozen, LoadedWeightsReachEveryRank) {
   }
 }
 
+// What is loaded anyway need not be drawn: then all is as though it had been.
+TEST(EngineFrozen, WhatIsLoadedNeedNotBeDrawn) {
+  for (const Grid& grid : Grids()) {
+    for (const Draw draw : {Draw::kTrained, Draw::kNone}) {
+      SCOPED_TRACE(Name(grid));
+      Named full = Like(Units(), at::kDouble);
+      std::string drawn;
+      OnGrid(grid, at::kDouble, [&](int rank, Engine& engine, dist::Mesh&) {
+        CollectMasters(engine, full);
+        const std::string hash = engine.ParameterHash();
+        if (rank == 0) drawn = hash;
+      });
+      RunRanks(grid.ranks, [&](int, device::Device& device, dist::Comm& comm) {
+        dist::Mesh mesh(comm, grid.owners);
+        Engine engine(device, mesh, Units(),
+                      {.stage = grid.stage, .compute_dtype = at::kDouble, .seed = kSeed, .draw = draw});
+        engine.VisitShards(true, [&](int u, const std::vector<ShardView>& shards) {
+          for (size_t i = 0; i < shards.size(); ++i) {
+            if (draw == Draw::kTrained && !engine.unit(u).params[i].frozen) continue;
+            const RowRange rows = shards[i].rows;
+            shards[i].master.copy_(full.at(shards[i].name).narrow(0, rows.lo, rows.size()));
+          }
+        });
+        engine.OnLoaded();
+        EXPECT_EQ(engine.ParameterHash(), drawn);
+      });
+    }
+  }
+}
+
 TEST(EngineFrozen, CostsItsWeightsAndNothingElse) {
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
     const int64_t e = type == at::kFloat ? 4 : 2;

@@ -19,6 +19,24 @@ TEST(Init, PhiloxGivesThePublishedAnswers) {
             (A{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 
+TEST(Init, UniformIsEvenWithinItsBoundHoweverItIsCut) {
+  const ParamSpec spec{"adapter", {64, 33}, Init::kUniform, 0.25};
+  std::vector<double> whole(64 * 33), part(7);
+  InitElements(spec, 5, 0, 64 * 33, whole.data());
+  double sum = 0, squares = 0;
+  for (const double x : whole) {
+    ASSERT_LE(std::abs(x), 0.25);
+    sum += x, squares += x * x;
+  }
+  const double n = 64 * 33, deviation = 0.25 / std::numbers::sqrt3;
+  EXPECT_LT(std::abs(sum / n), 4 * deviation / std::sqrt(n));
+  EXPECT_NEAR(std::sqrt(squares / n), deviation, 0.02 * deviation);
+  for (int64_t lo : {0, 1, 33, 500}) {
+    InitElements(spec, 5, lo, lo + 7, part.data());
+    for (int64_t i = 0; i < 7; ++i) ASSERT_EQ(part[i], whole[lo + i]);
+  }
+}
+
 TEST(Init, NormalAgreesWithTheLibrarysFunctions) {
   for (uint32_t i = 0; i < 20000; ++i) {
     const auto r = Philox({i, 1, 2, 3}, {4, 5});

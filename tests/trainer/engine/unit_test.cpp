@@ -30,7 +30,7 @@ TEST(EngineUnit, AReleasedWeightIsGatheredAgainByTheNextUse) {
       const auto self = dist::MakeSelfComm();
       const Layout layout = Sharded(device, comm, *self, memory);
       Unit unit(layout, Pair());
-      unit.Initialise(1);
+      unit.Initialise(1, true);
       constexpr int64_t kOne = 4 * 24;
       const auto gather = [&] {
         unit.UnshardAsync();
