@@ -9,6 +9,7 @@ namespace trainyard::quant {
 namespace {
 
 constexpr int64_t kGrain = 1 << 14;  // numbers per thread that are worth a thread
+constexpr int64_t kPiece = 1 << 22;  // numbers that operations unpack at once, with some 20 bytes of theirs for each
 
 int64_t RowSize(const at::Tensor& rows) { return rows.size(0) == 0 ? 0 : rows.numel() / rows.size(0); }
 
@@ -65,6 +66,18 @@ at::Tensor Code(const at::Tensor& like) {
   return at::from_blob(const_cast<float*>(kNf4Code.data()), {16}, at::kFloat).to(like.device());
 }
 
+void DequantisePiece(const at::Tensor& packed, const at::Tensor& rows) {
+  const int64_t count = rows.size(0), n = RowSize(rows), bytes = (n + 1) / 2;
+  const at::Tensor ends = packed.narrow(1, packed.size(1) - 8, 8).contiguous().view(at::kFloat);
+  const at::Tensor scales =
+      Scales(packed.narrow(1, bytes, Nf4Blocks(n)), ends.narrow(1, 0, 1), ends.narrow(1, 1, 1)).unsqueeze(2);
+  const at::Tensor codes = packed.narrow(1, 0, bytes);
+  const at::Tensor numbers = at::stack({codes.bitwise_and(15), codes.bitwise_right_shift(4)}, 2);
+  const at::Tensor values = Code(packed).index_select(0, numbers.reshape({-1}).to(at::kInt));
+  const at::Tensor blocks = Blocks(values.view({count, 2 * bytes}).narrow(1, 0, n), n) * scales;
+  rows.copy_(blocks.view({count, -1}).narrow(1, 0, n).reshape(rows.sizes()));
+}
+
 }  // namespace
 
 bool Nf4QuantiseByOperations(const at::Tensor& rows, const at::Tensor& packed) {
@@ -95,15 +108,11 @@ void Nf4DequantiseByOperations(const at::Tensor& packed, const at::Tensor& rows)
   at::NoGradGuard no_grad;
   Check(rows, packed);
   if (rows.numel() == 0) return;
-  const int64_t count = rows.size(0), n = RowSize(rows), bytes = (n + 1) / 2;
-  const at::Tensor ends = packed.narrow(1, packed.size(1) - 8, 8).contiguous().view(at::kFloat);
-  const at::Tensor scales =
-      Scales(packed.narrow(1, bytes, Nf4Blocks(n)), ends.narrow(1, 0, 1), ends.narrow(1, 1, 1)).unsqueeze(2);
-  const at::Tensor codes = packed.narrow(1, 0, bytes);
-  const at::Tensor numbers = at::stack({codes.bitwise_and(15), codes.bitwise_right_shift(4)}, 2);
-  const at::Tensor values = Code(packed).index_select(0, numbers.reshape({-1}).to(at::kInt));
-  const at::Tensor blocks = Blocks(values.view({count, 2 * bytes}).narrow(1, 0, n), n) * scales;
-  rows.copy_(blocks.view({count, -1}).narrow(1, 0, n).reshape(rows.sizes()));
+  const int64_t piece = std::max<int64_t>(1, kPiece / RowSize(rows));
+  for (int64_t lo = 0; lo < rows.size(0); lo += piece) {
+    const int64_t count = std::min(piece, rows.size(0) - lo);
+    DequantisePiece(packed.narrow(0, lo, count), rows.narrow(0, lo, count));
+  }
 }
 
 bool Nf4QuantiseInto(const at::Tensor& rows, const at::Tensor& packed) {

@@ -82,5 +82,14 @@ TEST(Nf4, NormalWeightsComeBackNear) {
   EXPECT_LT(relative, 0.097);  // 4 bits of a normal distribution, absmax in blocks of 64
 }
 
+// More numbers than operations unpack at once.
+TEST(Nf4, OperationsUnpackALargeMatrixInPieces) {
+  at::manual_seed(6);
+  const at::Tensor packed = Nf4Quantise(at::randn({1030, 4100}));
+  at::Tensor rows = at::empty({1030, 4100}, at::kBFloat16);
+  Nf4DequantiseByOperations(packed, rows);
+  EXPECT_TRUE(at::equal(rows, Nf4Dequantise(packed, 4100, at::kBFloat16)));
+}
+
 }  // namespace
 }  // namespace trainyard::quant
