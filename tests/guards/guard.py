@@ -45,7 +45,7 @@ ARROWS = {
     "trainer/optim": ["operator/base", "trainer/contract"],
     "trainer/quant": ["trainer/contract"],
     "trainer/engine": ["trainer/device", "trainer/dist", "trainer/optim", "trainer/quant"],
-    "trainer/model": ["trainer/engine", "trainer/checkpoint"],
+    "trainer/model": ["trainer/engine", "trainer/checkpoint", "trainer/quant"],
     "trainer/observe": ["operator/base", "trainer/contract"],
     "trainer/loop": ["trainer/config", "trainer/data", "trainer/model", "trainer/engine", "trainer/checkpoint",
                      "trainer/generate", "trainer/observe", "trainer/device", "trainer/dist", "trainer/optim",

@@ -135,6 +135,17 @@ engine::Offload OffloadOf(const config::Parallelism& parallelism) {
   return engine::Offload::kNone;
 }
 
+std::optional<model::Adapter> AdapterOf(const config::Job& job) {
+  if (!job.model.adapter) return std::nullopt;
+  const config::Adapter& a = *job.model.adapter;
+  return model::Adapter{.rank = a.rank,
+                        .alpha = a.alpha,
+                        .dropout = a.dropout,
+                        .targets = a.targets,
+                        .nf4 = a.nf4,
+                        .seed = job.training.seed};
+}
+
 void SayOffload(const Session& s) {
   const engine::MemoryReport held = s.engine->memory();
   if (held.host() + held.disk() == 0) return;
@@ -234,7 +245,10 @@ void BuildModel(Session& s) {
         data::MicroBatchCount(s.job.training.global_batch_size, s.job.training.micro_batch_size);
   }
   s.mesh = std::make_unique<dist::Mesh>(s.tensors(), config::ShardSize(parallelism, s.env));
-  s.engine = std::make_unique<engine::Engine>(*s.device, *s.mesh, model::Units(config), options);
+  const std::optional<model::Adapter> adapter = AdapterOf(s.job);
+  // A published model is read before the first step, by a checkpoint or by its files.
+  if (s.job.model.pretrained) options.draw = adapter ? engine::Draw::kTrained : engine::Draw::kNone;
+  s.engine = std::make_unique<engine::Engine>(*s.device, *s.mesh, model::Units(config, adapter), options);
   engine::ParameterHost* host = s.engine.get();
   if (s.job.training.profile) {
     std::vector<std::string> names;
@@ -242,7 +256,7 @@ void BuildModel(Session& s) {
     s.traced = std::make_unique<TracedHost>(*s.engine, s.watch->trace(), std::move(names));
     host = s.traced.get();
   }
-  s.model = model::Make(config, *host, Checkpointing(s.job.training.activation_checkpointing));
+  s.model = model::Make(config, *host, Checkpointing(s.job.training.activation_checkpointing), adapter);
   if (s.job.data.document_separator) s.model->SeparateDocuments(*s.job.data.document_separator);
   observe::Info(c10::str(s.env.world, " ranks with ", s.threads, " threads each, ", s.engine->parameter_count(),
                          " parameters, stage ", options.stage, " in groups of ", s.mesh->shard().size(), ", ",

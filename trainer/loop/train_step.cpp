@@ -115,7 +115,7 @@ class MicroBatches {
                                  : batch->weights.defined() ? batch->weights.to(tokens.device())
                                                             : at::Tensor();
       s_.watch->Switch(Activity::kCompute);
-      at::Tensor loss = s_.model->LossSum(tokens, weights);
+      at::Tensor loss = s_.model->LossSum(tokens, weights, model::BatchPlace{step_, plan.first});
       if (!plan.padding) {
         agreement.AddLoss(plan.first / s_.job.training.micro_batch_size, s_.env.rank, loss.item<double>());
         agreement.tokens() += static_cast<double>(batch->targets);

@@ -1,16 +1,20 @@
 #include "trainer/model/family.h"
 
+#include <utility>
+
 namespace trainyard::model {
 namespace {
 
 std::vector<engine::UnitSpec> UnitsOf(const LlamaConfig& config) { return LlamaUnits(config); }
 std::vector<engine::UnitSpec> UnitsOf(const Gpt2Config& config) { return Gpt2Units(config); }
 
-std::unique_ptr<Model> MakeOf(const LlamaConfig& config, engine::ParameterHost& host, ActivationCheckpointing mode) {
-  return std::make_unique<Llama>(config, host, mode);
+template <typename... Args>
+std::unique_ptr<Model> MakeOf(const LlamaConfig& config, Args&&... args) {
+  return std::make_unique<Llama>(config, std::forward<Args>(args)...);
 }
-std::unique_ptr<Model> MakeOf(const Gpt2Config& config, engine::ParameterHost& host, ActivationCheckpointing mode) {
-  return std::make_unique<Gpt2>(config, host, mode);
+template <typename... Args>
+std::unique_ptr<Model> MakeOf(const Gpt2Config& config, Args&&... args) {
+  return std::make_unique<Gpt2>(config, std::forward<Args>(args)...);
 }
 
 }  // namespace
@@ -45,12 +49,15 @@ Config ConfigOf(const checkpoint::ModelDescription& d) {
                      .rope = d.rope};
 }
 
-std::vector<engine::UnitSpec> Units(const Config& config) {
-  return std::visit([](const auto& c) { return UnitsOf(c); }, config);
+std::vector<engine::UnitSpec> Units(const Config& config, const std::optional<Adapter>& adapter) {
+  std::vector<engine::UnitSpec> units = std::visit([](const auto& c) { return UnitsOf(c); }, config);
+  if (adapter) AddAdapters(*adapter, /*input_first=*/std::holds_alternative<Gpt2Config>(config), units);
+  return units;
 }
 
-std::unique_ptr<Model> Make(const Config& config, engine::ParameterHost& host, ActivationCheckpointing checkpointing) {
-  return std::visit([&](const auto& c) { return MakeOf(c, host, checkpointing); }, config);
+std::unique_ptr<Model> Make(const Config& config, engine::ParameterHost& host, ActivationCheckpointing checkpointing,
+                            const std::optional<Adapter>& adapter) {
+  return std::visit([&](const auto& c) { return MakeOf(c, host, checkpointing, adapter); }, config);
 }
 
 }  // namespace trainyard::model

@@ -95,6 +95,18 @@ TRAINYARD_INLINE float Max(const float* x, int64_t n) {
   return *std::max_element(lane, lane + kLanes);
 }
 
+template <typename T>
+TRAINYARD_INLINE void DropRow(const T* __restrict x, int64_t width, DropKeys keys, uint32_t threshold,
+                              T* __restrict y) {
+  for (int64_t j = 0; j < width; ++j) {
+    uint32_t h = static_cast<uint32_t>(j) * kDropColumn + keys.add;
+    h = ((h ^ (h >> 16)) * kDropFirst) ^ keys.mix;
+    h = (h ^ (h >> 15)) * kDropSecond;
+    h = (h ^ (h >> 16)) >> 8;
+    y[j] = h < threshold ? T{0} : x[j];
+  }
+}
+
 }  // namespace
 
 TRAINYARD_WIDE void RmsReciprocal(const float* x, int64_t n, int64_t h, double eps, float* rstd) {
@@ -200,6 +212,16 @@ TRAINYARD_WIDE double CrossEntropy(float* logits, int64_t v, int64_t target, boo
     logits[target] -= scale;
   }
   return std::log(sum) + static_cast<double>(max) - static_cast<double>(wanted);
+}
+
+TRAINYARD_WIDE void Drop(const uint16_t* x, int64_t width, DropKeys keys, uint32_t threshold, uint16_t* y) {
+  DropRow(x, width, keys, threshold, y);
+}
+TRAINYARD_WIDE void Drop(const uint32_t* x, int64_t width, DropKeys keys, uint32_t threshold, uint32_t* y) {
+  DropRow(x, width, keys, threshold, y);
+}
+TRAINYARD_WIDE void Drop(const uint64_t* x, int64_t width, DropKeys keys, uint32_t threshold, uint64_t* y) {
+  DropRow(x, width, keys, threshold, y);
 }
 
 }  // namespace trainyard::model::fused

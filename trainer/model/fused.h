@@ -40,5 +40,14 @@ void RowDotsBf16(const uint16_t* matrix, const float* x, int64_t rows, int64_t n
 // y[j] += the sum over i < n of x[i] matrix[i * stride + j], for `columns` columns.
 void ColumnSums(const float* matrix, int64_t stride, const float* x, int64_t columns, int64_t n, float* y);
 void ColumnSumsBf16(const uint16_t* matrix, int64_t stride, const float* x, int64_t columns, int64_t n, float* y);
+// y = x, with zero in the columns of a row whose hash is below `threshold` of 2^24. The hash of column j mixes j with
+// both keys of the row by xor, shifts and odd multipliers (constants of Wellons' "lowbias32").
+struct DropKeys {
+  uint32_t add = 0, mix = 0;
+};
+inline constexpr uint32_t kDropColumn = 0x9E3779B9U, kDropFirst = 0x7FEB352DU, kDropSecond = 0x846CA68BU;
+void Drop(const uint16_t* x, int64_t width, DropKeys keys, uint32_t threshold, uint16_t* y);
+void Drop(const uint32_t* x, int64_t width, DropKeys keys, uint32_t threshold, uint32_t* y);
+void Drop(const uint64_t* x, int64_t width, DropKeys keys, uint32_t threshold, uint64_t* y);
 
 }  // namespace trainyard::model::fused

@@ -5,7 +5,6 @@
 #include <string>
 #include <utility>
 
-#include "trainer/model/row_product.h"
 #include "trainer/model/selective.h"
 
 namespace trainyard::model {
@@ -24,8 +23,7 @@ enum BlockPlace {
   kUp,
   kUpBias,
   kDown,
-  kDownBias,
-  kBlockParams
+  kDownBias
 };
 // Places in the root unit.
 enum RootPlace { kEmbedding, kPositions, kFinalNorm, kFinalNormBias, kHead };
@@ -82,10 +80,11 @@ std::vector<engine::UnitSpec> Gpt2Units(const Gpt2Config& c) {
   return units;
 }
 
-Gpt2::Gpt2(const Gpt2Config& config, engine::ParameterHost& host, ActivationCheckpointing checkpointing)
-    : Model({config.layers, config.vocab, config.max_positions, kBlockParams}, host, checkpointing), config_(config) {
-  CheckSizes(config_);
-}
+Gpt2::Gpt2(const Gpt2Config& config, engine::ParameterHost& host, ActivationCheckpointing checkpointing,
+           const std::optional<Adapter>& adapter)
+    : Model({config.layers, config.vocab, config.max_positions, /*input_first=*/true}, Gpt2Units(config), adapter, host,
+            checkpointing),
+      config_(config) {}
 
 at::Tensor Gpt2::Embed(const at::Tensor& tokens, const Pass& pass) {
   const at::Tensor& table = host_.Param(0, kPositions);
@@ -98,10 +97,11 @@ at::Tensor Gpt2::Embed(const at::Tensor& tokens, const Pass& pass) {
 at::Tensor Gpt2::Block(int64_t layer, const at::Tensor& x, const Pass& pass) {
   const Keep keep = pass.keep;
   const auto w = [&](BlockPlace p) -> const at::Tensor& { return BlockParam(layer, p); };
+  const auto linear = [&](BlockPlace p) { return BlockLinear(layer, p, /*bias=*/p + 1, pass); };
   const int64_t b = x.size(0), s = x.size(1), h = config_.hidden;
   const at::Tensor rows = x.view({b * s, h});  // 2-d, so that products need no batch handling
 
-  const at::Tensor qkv = LayerNormAffine(keep, rows, w(kNorm1), w(kNorm1Bias), config_.norm_eps, w(kQkv), w(kQkvBias));
+  const at::Tensor qkv = LayerNormLinear(keep, rows, w(kNorm1), w(kNorm1Bias), config_.norm_eps, linear(kQkv));
   const std::vector<at::Tensor> parts = qkv.split(h, 1);
   const auto heads = [&](int i) { return parts[i].view({b, s, config_.heads, h / config_.heads}); };
   at::Tensor keys = heads(1), values = heads(2);
@@ -110,10 +110,10 @@ at::Tensor Gpt2::Block(int64_t layer, const at::Tensor& x, const Pass& pass) {
     keys = all.keys, values = all.values;
   }
   const at::Tensor mixed = CausalAttention(heads(0), keys, values, pass.documents->lengths);
-  const at::Tensor mid = rows + AffineProduct(w(kOutputBias), mixed, w(kOutput));
+  const at::Tensor mid = rows + Apply(linear(kOutput), mixed);
 
-  const at::Tensor up = LayerNormAffine(keep, mid, w(kNorm2), w(kNorm2Bias), config_.norm_eps, w(kUp), w(kUpBias));
-  return (mid + GeluAffine(keep, up, w(kDown), w(kDownBias))).view({b, s, h});
+  const at::Tensor up = LayerNormLinear(keep, mid, w(kNorm2), w(kNorm2Bias), config_.norm_eps, linear(kUp));
+  return (mid + GeluLinear(keep, up, linear(kDown))).view({b, s, h});
 }
 
 at::Tensor Gpt2::FinalNorm(const at::Tensor& x) {

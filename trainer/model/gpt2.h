@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -25,9 +26,10 @@ std::vector<engine::UnitSpec> Gpt2Units(const Gpt2Config& config);
 
 class Gpt2 final : public Model {
  public:
-  // `host` was built from Gpt2Units(config) and must outlive the model.
+  // `host` was built from Gpt2Units(config), with the adapters where there are some, and must outlive the model.
   Gpt2(const Gpt2Config& config, engine::ParameterHost& host,
-       ActivationCheckpointing checkpointing = ActivationCheckpointing::kNone);
+       ActivationCheckpointing checkpointing = ActivationCheckpointing::kNone,
+       const std::optional<Adapter>& adapter = std::nullopt);
 
  private:
   at::Tensor Embed(const at::Tensor& tokens, const Pass& pass) override;

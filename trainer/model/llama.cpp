@@ -5,7 +5,6 @@
 #include <string>
 
 #include "trainer/model/ops.h"
-#include "trainer/model/row_product.h"
 
 namespace trainyard::model {
 namespace {
@@ -28,12 +27,11 @@ engine::ParamSpec Bias(std::string name, int64_t size, int tensor_parallel_dim) 
 
 struct OptionalPlaces {
   int qkv_bias = kCommonParams;  // and the two after it
-  int output_bias, query_norm, key_norm, count;
+  int output_bias, query_norm, key_norm;
   explicit OptionalPlaces(const LlamaConfig& c)
       : output_bias(qkv_bias + (c.qkv_bias ? 3 : 0)),
         query_norm(output_bias + (c.output_bias ? 1 : 0)),
-        key_norm(query_norm + 1),
-        count(query_norm + (c.qk_norm ? 2 : 0)) {}
+        key_norm(query_norm + 1) {}
 };
 
 void AddOptional(const LlamaConfig& c, const std::string& at, std::vector<engine::ParamSpec>& params) {
@@ -99,11 +97,11 @@ std::vector<engine::UnitSpec> LlamaUnits(const LlamaConfig& c) {
   return units;
 }
 
-Llama::Llama(const LlamaConfig& config, engine::ParameterHost& host, ActivationCheckpointing checkpointing)
-    : Model({config.layers, config.vocab, config.max_positions, OptionalPlaces(config).count}, host, checkpointing),
+Llama::Llama(const LlamaConfig& config, engine::ParameterHost& host, ActivationCheckpointing checkpointing,
+             const std::optional<Adapter>& adapter)
+    : Model({config.layers, config.vocab, config.max_positions}, LlamaUnits(config), adapter, host, checkpointing),
       config_(config),
       windows_(static_cast<size_t>(config.layers), 0) {
-  CheckSizes(config_);
   for (const int64_t layer : config_.windowed_layers) windows_[layer] = config_.window;
 }
 
@@ -133,8 +131,8 @@ at::Tensor Llama::Block(int64_t layer, const at::Tensor& x, const Pass& pass) {
     return table.index_select(0, documents.positions.view(-1)).view({b, s, 1, head_dim / 2});
   };
 
-  std::vector<at::Tensor> biases;
-  for (int i = 0; config_.qkv_bias && i < 3; ++i) biases.push_back(w(places.qkv_bias + i));
+  const auto linear = [&](int place, int bias = -1) { return BlockLinear(layer, place, bias, pass); };
+  const auto qkv_bias = [&](int i) { return config_.qkv_bias ? places.qkv_bias + i : -1; };
   AttentionOptions options;
   options.window = windows_[layer];
   options.cache = pass.cache, options.layer = layer;
@@ -142,15 +140,16 @@ at::Tensor Llama::Block(int64_t layer, const at::Tensor& x, const Pass& pass) {
     options.query_norm = w(places.query_norm), options.key_norm = w(places.key_norm);
     options.norm_eps = config_.norm_eps;
   }
-  const auto qkv = RmsNormLinears(keep, rows, w(kInputNorm), config_.norm_eps, {w(kQuery), w(kKey), w(kValue)}, biases);
+  const auto qkv =
+      RmsNormLinears(keep, rows, w(kInputNorm), config_.norm_eps,
+                     {linear(kQuery, qkv_bias(0)), linear(kKey, qkv_bias(1)), linear(kValue, qkv_bias(2))});
   const at::Tensor mixed = RopeAttention(keep, heads(qkv[0], config_.heads), heads(qkv[1], config_.kv_heads),
                                          heads(qkv[2], config_.kv_heads), at_positions(rope_.cos),
                                          at_positions(rope_.sin), documents.lengths, options);
-  const at::Tensor mid = rows + (config_.output_bias ? LinearProduct(mixed, w(kOutput), w(places.output_bias))
-                                                     : LinearProduct(mixed, w(kOutput)));
+  const at::Tensor mid = rows + Apply(linear(kOutput, config_.output_bias ? places.output_bias : -1), mixed);
 
-  const auto gate_up = RmsNormLinears(keep, mid, w(kPostNorm), config_.norm_eps, {w(kGate), w(kUp)});
-  const at::Tensor out = mid + SwiGluLinear(keep, gate_up[0], gate_up[1], w(kDown));
+  const auto gate_up = RmsNormLinears(keep, mid, w(kPostNorm), config_.norm_eps, {linear(kGate), linear(kUp)});
+  const at::Tensor out = mid + SwiGluLinear(keep, gate_up[0], gate_up[1], linear(kDown));
   return out.view({b, s, config_.hidden});
 }
 

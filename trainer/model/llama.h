@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -35,9 +36,10 @@ std::vector<engine::UnitSpec> LlamaUnits(const LlamaConfig& config);
 
 class Llama final : public Model {
  public:
-  // `host` was built from LlamaUnits(config) and must outlive the model.
+  // `host` was built from LlamaUnits(config), with the adapters where there are some, and must outlive the model.
   Llama(const LlamaConfig& config, engine::ParameterHost& host,
-        ActivationCheckpointing checkpointing = ActivationCheckpointing::kNone);
+        ActivationCheckpointing checkpointing = ActivationCheckpointing::kNone,
+        const std::optional<Adapter>& adapter = std::nullopt);
 
  private:
   at::Tensor Embed(const at::Tensor& tokens, const Pass& pass) override;

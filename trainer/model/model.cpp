@@ -1,13 +1,42 @@
 #include "trainer/model/model.h"
 
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "trainer/engine/init.h"
 #include "trainer/model/ops.h"
 #include "trainer/model/recompute.h"
 #include "trainer/model/row_product.h"
 
 namespace trainyard::model {
+
+Model::Model(const Sizes& sizes, std::vector<engine::UnitSpec> units, const std::optional<Adapter>& adapter,
+             engine::ParameterHost& host, ActivationCheckpointing checkpointing)
+    : host_(host), sizes_(sizes), adapter_(adapter), units_(std::move(units)), checkpointing_(checkpointing) {
+  if (adapter_) AddAdapters(*adapter_, sizes_.input_first, units_);
+  adapter_places_ = AdapterPlaces(units_.at(1));
+}
+
+Linear Model::BlockLinear(int64_t layer, int index, int bias, const Pass& pass) const {
+  Linear linear;
+  linear.weight = BlockParam(layer, index);
+  if (bias >= 0) linear.bias = BlockParam(layer, bias);
+  linear.form.input_first = sizes_.input_first;
+  if (!adapter_) return linear;
+  const std::vector<engine::ParamSpec>& specs = units_[static_cast<size_t>(layer) + 1].params;
+  if (specs[static_cast<size_t>(index)].nf4) linear.form.packed_row = specs[static_cast<size_t>(index)].row_size();
+  const int place = adapter_places_[static_cast<size_t>(index)];
+  if (place < 0) return linear;
+  linear.down = BlockParam(layer, place), linear.up = BlockParam(layer, place + 1);
+  linear.form.scale = adapter_->alpha / static_cast<double>(adapter_->rank);
+  if (pass.place && adapter_->dropout > 0) {
+    linear.form.scale /= 1 - adapter_->dropout;  // on average as much as without
+    linear.form.dropout = {adapter_->dropout, engine::StreamKey(adapter_->seed, specs[static_cast<size_t>(place)].name),
+                           *pass.place, pass.length};
+  }
+  return linear;
+}
 
 void Model::CheckTokens(const at::Tensor& tokens, int64_t positions) const {
   if (tokens.dim() != 2 || tokens.scalar_type() != at::kLong || tokens.size(0) < 1 || positions < 1) {
@@ -28,7 +57,7 @@ void Model::CheckTokens(const at::Tensor& tokens, int64_t positions) const {
 at::Tensor Model::CheckpointedBlock(int64_t layer, const at::Tensor& x, const Pass& pass) {
   if (checkpointing_ != ActivationCheckpointing::kFull) return Block(layer, x, pass);
   std::vector<at::Tensor> parameters;
-  for (int i = 0; i < sizes_.block_parameters; ++i) parameters.push_back(BlockParam(layer, i));
+  for (int i = 0; i < static_cast<int>(units_[1].params.size()); ++i) parameters.push_back(BlockParam(layer, i));
   return Recomputed(
       host_,
       [this, layer, told = pass](const at::Tensor& input, Run run) {
@@ -39,8 +68,10 @@ at::Tensor Model::CheckpointedBlock(int64_t layer, const at::Tensor& x, const Pa
       x, parameters);
 }
 
-Pass Model::PassOf(const at::Tensor& tokens) const {
+Pass Model::PassOf(const at::Tensor& tokens, std::optional<BatchPlace> place) const {
   Pass pass;
+  pass.place = place;
+  pass.length = tokens.size(1);
   if (checkpointing_ == ActivationCheckpointing::kSelective) pass.keep = Keep::kProducts;
   pass.documents = std::make_shared<const Documents>(separator_ ? FindDocuments(tokens, *separator_) : Documents{});
   return pass;
@@ -57,11 +88,11 @@ at::Tensor Model::Hidden(const at::Tensor& tokens, const Pass& pass) {
   return x;
 }
 
-at::Tensor Model::LossSum(const at::Tensor& tokens, const at::Tensor& weights) {
+at::Tensor Model::LossSum(const at::Tensor& tokens, const at::Tensor& weights, std::optional<BatchPlace> place) {
   const int64_t b = tokens.size(0), s = tokens.size(-1) - 1;
   CheckTokens(tokens, s);
   const at::Tensor inputs = tokens.narrow(1, 0, s);
-  const at::Tensor x = FinalNorm(Hidden(inputs, PassOf(inputs)));
+  const at::Tensor x = FinalNorm(Hidden(inputs, PassOf(inputs, place)));
   const at::Tensor targets = tokens.narrow(1, 1, s).reshape({b * s});
   at::Tensor per_target = weights;
   if (weights.defined()) {
@@ -75,7 +106,7 @@ at::Tensor Model::LossSum(const at::Tensor& tokens, const at::Tensor& weights) {
 
 at::Tensor Model::Logits(const at::Tensor& tokens) {
   CheckTokens(tokens, tokens.size(-1));
-  const at::Tensor x = FinalNorm(Hidden(tokens, PassOf(tokens)));
+  const at::Tensor x = FinalNorm(Hidden(tokens, PassOf(tokens, std::nullopt)));
   return host_.PostForward(0, at::linear(x, Head())).view({tokens.size(0), tokens.size(1), sizes_.vocab});
 }
 

@@ -8,12 +8,16 @@
 #include <memory>
 #include <optional>
 #include <stdexcept>
+#include <vector>
 
 #include <ATen/ATen.h>
 
+#include "trainer/engine/param_spec.h"
 #include "trainer/engine/parameter_host.h"
+#include "trainer/model/adapter.h"
 #include "trainer/model/documents.h"
 #include "trainer/model/kv_cache.h"
+#include "trainer/model/linear.h"
 #include "trainer/model/selective.h"
 
 namespace trainyard::model {
@@ -34,6 +38,8 @@ struct Pass {
   Keep keep = Keep::kAll;                      // what for backward
   std::shared_ptr<const Documents> documents;  // where those of the tokens begin; never null
   KeyValueCache* cache = nullptr;              // what came before the tokens; null: nothing did
+  std::optional<BatchPlace> place;             // of the rows in training; none: nothing is dropped
+  int64_t length = 0;                          // tokens of a row
 
   int64_t position() const { return cache == nullptr ? 0 : cache->length(); }  // of the first token
 };
@@ -51,9 +57,12 @@ class Model {
   // tokens: [b, s+1] int64, 1 <= s <= maximum positions. Sum over the b*s targets tokens[:, 1:] of weight times
   // cross-entropy in nats; fp64 scalar. weights: undefined (all one), [b] (of a row; 0: a padding micro-batch, whose
   // gradients are zeros) or [b, s] (of a target; 0: one that does not count, such as a prompt's).
+  // place: which sequences of which step the rows are, on which an adapter's dropout depends; none: nothing is dropped,
+  // as in evaluation.
   // Errors: std::invalid_argument for shapes, TokenError for a token outside the vocabulary (looked for on the CPU
   // only; elsewhere it would stall the queue).
-  at::Tensor LossSum(const at::Tensor& tokens, const at::Tensor& weights = {});
+  at::Tensor LossSum(const at::Tensor& tokens, const at::Tensor& weights = {},
+                     std::optional<BatchPlace> place = std::nullopt);
   // tokens: [b, s] int64 -> [b, s, vocabulary] in the compute type. Errors as above.
   at::Tensor Logits(const at::Tensor& tokens);
   // What may follow the tokens: those that `cache` has seen, and `tokens`, [b, s] int64, which it has seen then.
@@ -65,11 +74,12 @@ class Model {
  protected:
   struct Sizes {
     int64_t layers = 0, vocab = 0, max_positions = 0;
-    int block_parameters = 0;  // in the unit of each block
+    bool input_first = false;  // matrices of the blocks are [in, out]
   };
-  // `host` (an engine::Engine in training) holds the units of the family and must outlive the model.
-  Model(const Sizes& sizes, engine::ParameterHost& host, ActivationCheckpointing checkpointing)
-      : host_(host), sizes_(sizes), checkpointing_(checkpointing) {}
+  // `units` are the family's, without adapters. `host` (an engine::Engine in training) holds them, with the adapters,
+  // and must outlive the model. Error: std::invalid_argument (AddAdapters).
+  Model(const Sizes& sizes, std::vector<engine::UnitSpec> units, const std::optional<Adapter>& adapter,
+        engine::ParameterHost& host, ActivationCheckpointing checkpointing);
 
   // What a family is. Embed: [b, s] -> [b, s, hidden]. Block: [b, s, hidden] to the same, a function of x, of the
   // parameters of its unit and of `pass`. FinalNorm: [b, s, hidden] -> [b*s, hidden]. Head: [vocabulary, hidden], a
@@ -82,17 +92,22 @@ class Model {
   const at::Tensor& BlockParam(int64_t layer, int index) const {
     return host_.Param(static_cast<int>(layer) + 1, index);
   }
+  // The linear layer of matrix `index` of a block, with its bias where it has one (-1: none) and its adapter.
+  Linear BlockLinear(int64_t layer, int index, int bias, const Pass& pass) const;
 
   engine::ParameterHost& host_;
 
  private:
   // Without FinalNorm: [b, s, hidden]; the root is gathered when it returns.
   at::Tensor Hidden(const at::Tensor& tokens, const Pass& pass);
-  Pass PassOf(const at::Tensor& tokens) const;  // in training
+  Pass PassOf(const at::Tensor& tokens, std::optional<BatchPlace> place) const;  // without a cache
   at::Tensor CheckpointedBlock(int64_t layer, const at::Tensor& x, const Pass& pass);
   void CheckTokens(const at::Tensor& tokens, int64_t positions) const;
 
   const Sizes sizes_;
+  const std::optional<Adapter> adapter_;
+  std::vector<engine::UnitSpec> units_;  // adapters included
+  std::vector<int> adapter_places_;      // in a block
   const ActivationCheckpointing checkpointing_;
   std::optional<int64_t> separator_;
 };

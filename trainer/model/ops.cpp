@@ -90,8 +90,10 @@ at::Tensor CrossEntropySum(at::Tensor& logits, const at::Tensor& targets, const 
 
 class HeadLossFunction : public torch::autograd::Function<HeadLossFunction> {
  public:
+  // Gradients are made here, of the head only where it is trained.
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& head,
                             const at::Tensor& targets, const std::optional<at::Tensor>& weights, bool with_gradients) {
+    const bool trained = head.requires_grad();
     const at::ScalarType type = AtLeastFloat(x);
     const int64_t n = x.size(0), chunk = std::max<int64_t>(64, kChunkElements / head.size(0));
     at::Tensor loss = at::zeros({}, x.options().dtype(at::kDouble));
@@ -107,6 +109,7 @@ class HeadLossFunction : public torch::autograd::Function<HeadLossFunction> {
       const at::Tensor d = logits.to(x.scalar_type());
       at::Tensor dx_part = dx.narrow(0, lo, len);
       at::mm_out(dx_part, d, head);
+      if (!trained) continue;
       // The sum over chunks is in fp32 at least.
       if (!dw.defined()) {
         dw = at::mm(d.t(), part);
@@ -120,17 +123,18 @@ class HeadLossFunction : public torch::autograd::Function<HeadLossFunction> {
     if (with_gradients) {
       // Gradients, not variables of the graph: kept as plain tensors.
       ctx->saved_data["dx"] = dx;
-      ctx->saved_data["dw"] = dw.to(head.scalar_type());
+      if (trained) ctx->saved_data["dw"] = dw.to(head.scalar_type());
     }
     return loss;
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    at::Tensor dx = ctx->saved_data["dx"].toTensor(), dw = ctx->saved_data["dw"].toTensor();
+    at::Tensor dx = ctx->saved_data["dx"].toTensor(), dw;
+    if (ctx->saved_data.count("dw") > 0) dw = ctx->saved_data["dw"].toTensor();
     ctx->saved_data.clear();  // used once: the parameter's gradient may then be taken without a copy
     // The usual seed is one, and then nothing needs to be multiplied. (On other devices looking would stall the queue.)
     if (!grads[0].is_cpu() || grads[0].item<double>() != 1.0) {
       dx = dx * grads[0].to(dx.scalar_type());
-      dw = dw * grads[0].to(dw.scalar_type());
+      if (dw.defined()) dw = dw * grads[0].to(dw.scalar_type());
     }
     return {dx, dw, at::Tensor(), at::Tensor(), at::Tensor()};
   }

@@ -1,62 +1,61 @@
 #include "trainer/model/selective.h"
 
-#include <torch/csrc/autograd/autograd.h>
-#include <torch/csrc/autograd/custom_function.h>
-
 #include <algorithm>
 #include <optional>
-#include <tuple>
 
 #include "trainer/model/kernels.h"
 #include "trainer/model/ops.h"
-#include "trainer/model/row_product.h"
+#include "trainer/model/stretch.h"
 
 namespace trainyard::model {
 namespace {
 
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
-
-at::Tensor Product(const at::Tensor& x, const at::Tensor& matrix, at::TensorList biases, size_t i) {
-  return LinearProduct(x, matrix, biases.empty() ? at::Tensor() : biases[i]);
-}
-
-// Backward adds the products' gradients up from the last matrix to the first, as autograd does with the plain
-// operations: floating point would tell another order.
-class RmsNormLinearsFunction : public torch::autograd::Function<RmsNormLinearsFunction> {
- public:
-  static variable_list forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight, double eps,
-                               at::TensorList matrices, at::TensorList biases) {
-    const at::Tensor rstd = RmsReciprocal(x, eps);
-    const at::Tensor normed = RmsApply(x, weight, rstd);
-    variable_list saved{x, weight, rstd}, products;
-    for (size_t i = 0; i < matrices.size(); ++i) {
-      saved.push_back(matrices[i]);
-      products.push_back(Product(normed, matrices[i], biases, i));
-    }
-    ctx->save_for_backward(std::move(saved));
-    ctx->saved_data["biases"] = !biases.empty();
-    return products;
+// What stands before the products of a stretch (stretch.h).
+struct RmsFront {
+  static constexpr bool kKeepsInput = true;
+  double eps;
+  at::Tensor Value(const variable_list& in, variable_list& statistics) const {  // in: x, weight
+    if (statistics.empty()) statistics = {RmsReciprocal(in[0], eps)};
+    return RmsApply(in[0], in[1], statistics[0]);
   }
-  static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    const variable_list saved = ctx->get_saved_variables();
-    const at::Tensor &x = saved[0], &weight = saved[1], &rstd = saved[2];
-    const size_t matrices = grads.size();
-    const bool biases = ctx->saved_data["biases"].toBool();
-    variable_list result(3 + (biases ? 2 : 1) * matrices);
-    at::Tensor d_normed;
-    {
-      const at::Tensor normed = RmsApply(x, weight, rstd);
-      for (size_t i = matrices; i-- > 0;) {
-        if (ctx->needs_input_grad(2 + i)) result[3 + i] = grads[i].t().mm(normed);
-        if (biases && ctx->needs_input_grad(2 + matrices + i)) result[3 + matrices + i] = grads[i].sum(0);
-        const at::Tensor part = grads[i].mm(saved[3 + i]);
-        d_normed = d_normed.defined() ? d_normed.add_(part) : part;
-        grads[i].reset();
-      }
-    }
-    std::tie(result[0], result[1]) = RmsGrad(d_normed, x, weight, rstd);
-    return result;
+  variable_list Grad(at::Tensor d, const variable_list& in, const variable_list& statistics) const {
+    auto [dx, d_weight] = RmsGrad(d, in[0], in[1], statistics[0]);
+    return {dx, d_weight};
+  }
+};
+
+struct LayerNormFront {
+  static constexpr bool kKeepsInput = true;
+  double eps;
+  at::Tensor Value(const variable_list& in, variable_list& statistics) const {  // in: x, weight, bias
+    auto [normed, mean, rstd] = at::native_layer_norm(in[0], {in[0].size(1)}, in[1], in[2], eps);
+    if (statistics.empty()) statistics = {mean, rstd};
+    return normed;
+  }
+  variable_list Grad(at::Tensor d, const variable_list& in, const variable_list& statistics) const {
+    auto [dx, d_weight, d_bias] = at::native_layer_norm_backward(d, in[0], {in[0].size(1)}, statistics[0],
+                                                                 statistics[1], in[1], in[2], {true, true, true});
+    return {dx, d_weight, d_bias};
+  }
+};
+
+struct SwiGluFront {
+  static constexpr bool kKeepsInput = true;
+  at::Tensor Value(const variable_list& in, variable_list& /*statistics*/) const {  // in: gate, up
+    return SwiGluApply(in[0], in[1]);
+  }
+  variable_list Grad(at::Tensor d, const variable_list& in, const variable_list& /*statistics*/) const {
+    auto [d_gate, d_up] = SwiGluGradInto(std::move(d), in[0], in[1]);
+    return {d_gate, d_up};
+  }
+};
+
+struct GeluFront {
+  static constexpr bool kKeepsInput = true;
+  at::Tensor Value(const variable_list& in, variable_list& /*statistics*/) const { return at::gelu(in[0], "tanh"); }
+  variable_list Grad(at::Tensor d, const variable_list& in, const variable_list& /*statistics*/) const {
+    at::gelu_backward_out(d, d, in[0], "tanh");
+    return {d};
   }
 };
 
@@ -150,70 +149,6 @@ class RopeAttentionFunction : public torch::autograd::Function<RopeAttentionFunc
   }
 };
 
-// A result whose value nobody reads: one zero, seen [rows, columns] times.
-at::Tensor NoValue(int64_t rows, int64_t columns, const at::Tensor& like) {
-  return at::zeros({1, 1}, like.options()).expand({rows, columns});
-}
-
-class SwiGluLinearFunction : public torch::autograd::Function<SwiGluLinearFunction> {
- public:
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& gate, const at::Tensor& up,
-                            const at::Tensor& matrix, bool value) {
-    ctx->save_for_backward({gate, up, matrix});
-    return value ? at::linear(SwiGluApply(gate, up), matrix) : NoValue(gate.size(0), matrix.size(0), gate);
-  }
-  static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    const variable_list saved = ctx->get_saved_variables();
-    const at::Tensor &gate = saved[0], &up = saved[1], &matrix = saved[2];
-    at::Tensor d_matrix;
-    if (ctx->needs_input_grad(2)) d_matrix = grads[0].t().mm(SwiGluApply(gate, up));
-    const auto [d_gate, d_up] = SwiGluGradInto(grads[0].mm(matrix), gate, up);
-    return {d_gate, d_up, d_matrix, at::Tensor()};
-  }
-};
-
-class LayerNormAffineFunction : public torch::autograd::Function<LayerNormAffineFunction> {
- public:
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                            double eps, const at::Tensor& matrix, const at::Tensor& offset) {
-    const auto [normed, mean, rstd] = at::native_layer_norm(x, {x.size(1)}, weight, bias, eps);
-    ctx->save_for_backward({x, weight, bias, matrix, mean, rstd});
-    ctx->saved_data["eps"] = eps;
-    return at::addmm(offset, normed, matrix);
-  }
-  static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    const variable_list saved = ctx->get_saved_variables();
-    const at::Tensor &x = saved[0], &weight = saved[1], &bias = saved[2], &matrix = saved[3], &g = grads[0];
-    const int64_t h = x.size(1);
-    at::Tensor d_matrix;
-    if (ctx->needs_input_grad(3)) {
-      const double eps = ctx->saved_data["eps"].toDouble();
-      d_matrix = std::get<0>(at::native_layer_norm(x, {h}, weight, bias, eps)).t().mm(g);
-    }
-    const auto [dx, d_weight, d_bias] =
-        at::native_layer_norm_backward(g.mm(matrix.t()), x, {h}, saved[4], saved[5], weight, bias, {true, true, true});
-    return {dx, d_weight, d_bias, at::Tensor(), d_matrix, g.sum(0)};
-  }
-};
-
-class GeluAffineFunction : public torch::autograd::Function<GeluAffineFunction> {
- public:
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& matrix,
-                            const at::Tensor& offset, bool value) {
-    ctx->save_for_backward({x, matrix});
-    return value ? at::addmm(offset, at::gelu(x, "tanh"), matrix) : NoValue(x.size(0), matrix.size(1), x);
-  }
-  static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    const variable_list saved = ctx->get_saved_variables();
-    const at::Tensor &x = saved[0], &matrix = saved[1], &g = grads[0];
-    at::Tensor d_matrix;
-    if (ctx->needs_input_grad(1)) d_matrix = at::gelu(x, "tanh").t().mm(g);
-    at::Tensor dx = g.mm(matrix.t());
-    at::gelu_backward_out(dx, dx, x, "tanh");
-    return {dx, d_matrix, g.sum(0), at::Tensor()};
-  }
-};
-
 at::Tensor Attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                   const std::optional<at::Tensor>& mask) {
   return at::scaled_dot_product_attention(q, k, v, mask, 0.0, /*is_causal=*/!mask.has_value(), std::nullopt,
@@ -267,24 +202,21 @@ at::Tensor CausalAttention(const at::Tensor& q, const at::Tensor& k, const at::T
   return TokensFirst(Attend(HeadsFirst(q), HeadsFirst(k), HeadsFirst(v), std::nullopt));
 }
 
-at::Tensor LayerNormAffine(Keep keep, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps,
-                           const at::Tensor& matrix, const at::Tensor& offset) {
-  if (keep == Keep::kProducts) return LayerNormAffineFunction::apply(x, weight, bias, eps, matrix, offset);
-  return AffineProduct(offset, at::layer_norm(x, {x.size(1)}, weight, bias, eps), matrix);
+at::Tensor LayerNormLinear(Keep keep, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps,
+                           const Linear& linear) {
+  if (keep == Keep::kProducts) return Stretched(LayerNormFront{eps}, {x, weight, bias}, {linear})[0];
+  return Apply(linear, at::layer_norm(x, {x.size(1)}, weight, bias, eps));
 }
 
-at::Tensor GeluAffine(Keep keep, const at::Tensor& x, const at::Tensor& matrix, const at::Tensor& offset) {
-  if (keep != Keep::kAll) return GeluAffineFunction::apply(x, matrix, offset, keep == Keep::kProducts);
-  return AffineProduct(offset, at::gelu(x, "tanh"), matrix);
+at::Tensor GeluLinear(Keep keep, const at::Tensor& x, const Linear& linear) {
+  if (keep != Keep::kAll) return Stretched(GeluFront{}, {x}, {linear}, keep == Keep::kProducts)[0];
+  return Apply(linear, at::gelu(x, "tanh"));
 }
 
 std::vector<at::Tensor> RmsNormLinears(Keep keep, const at::Tensor& x, const at::Tensor& weight, double eps,
-                                       at::TensorList matrices, at::TensorList biases) {
-  if (keep == Keep::kProducts) return RmsNormLinearsFunction::apply(x, weight, eps, matrices, biases);
-  const at::Tensor normed = RmsNorm(x, weight, eps);
-  std::vector<at::Tensor> products;
-  for (size_t i = 0; i < matrices.size(); ++i) products.push_back(Product(normed, matrices[i], biases, i));
-  return products;
+                                       const std::vector<Linear>& linears) {
+  if (keep == Keep::kProducts) return Stretched(RmsFront{eps}, {x, weight}, linears);
+  return Products(RmsNorm(x, weight, eps), linears);
 }
 
 at::Tensor RopeAttention(Keep keep, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
@@ -305,9 +237,9 @@ at::Tensor RopeAttention(Keep keep, const at::Tensor& q, const at::Tensor& k, co
   return CausalAttention(queries, all.keys, all.values, {}, options.window);
 }
 
-at::Tensor SwiGluLinear(Keep keep, const at::Tensor& gate, const at::Tensor& up, const at::Tensor& matrix) {
-  if (keep != Keep::kAll) return SwiGluLinearFunction::apply(gate, up, matrix, keep == Keep::kProducts);
-  return LinearProduct(SwiGlu(gate, up), matrix);
+at::Tensor SwiGluLinear(Keep keep, const at::Tensor& gate, const at::Tensor& up, const Linear& linear) {
+  if (keep != Keep::kAll) return Stretched(SwiGluFront{}, {gate, up}, {linear}, keep == Keep::kProducts)[0];
+  return Apply(linear, SwiGlu(gate, up));
 }
 
 }  // namespace trainyard::model

@@ -1,6 +1,6 @@
-// The stretches of a transformer block between matrix products, each up to and with the product or attention that
-// follows. With Keep::kProducts they keep for backward what matrix products gave (and the row statistics of norms and
-// attention, a few numbers per token) and compute norms, rotary positions and activations again: selective activation
+// The stretches of a transformer block between linear layers, each up to and with those or the attention that follows.
+// With Keep::kProducts they keep for backward what matrix products gave (and the row statistics of norms and attention,
+// a few numbers per token) and compute norms, rotary positions and activations again: selective activation
 // checkpointing. With Keep::kAll they are the plain operations, which also keep what those gave. Keep::kAllButValue is
 // for a block that runs again: gradients as with kAll, but what an MLP gives, of which backward needs nothing, is zeros
 // instead of its last product. Values and gradients have the same bits whatever is kept.
@@ -12,15 +12,15 @@
 #include <ATen/ATen.h>
 
 #include "trainer/model/kv_cache.h"
+#include "trainer/model/linear.h"
 
 namespace trainyard::model {
 
 enum class Keep { kAll, kProducts, kAllButValue };
 
-// RmsNorm(x) W^T + b for each W and its b. x: [n, h], weight: [h], matrices: [out, h] each, biases: none, or [out] for
-// each.
+// Each linear layer of RmsNorm(x). x: [n, h], weight: [h] of the norm.
 std::vector<at::Tensor> RmsNormLinears(Keep keep, const at::Tensor& x, const at::Tensor& weight, double eps,
-                                       at::TensorList matrices, at::TensorList biases = {});
+                                       const std::vector<Linear>& linears);
 
 // What of attention differs between models.
 struct AttentionOptions {
@@ -41,8 +41,8 @@ at::Tensor RopeAttention(Keep keep, const at::Tensor& q, const at::Tensor& k, co
                          const at::Tensor& cos, const at::Tensor& sin, at::IntArrayRef lengths = {},
                          const AttentionOptions& options = {});
 
-// (silu(gate) * up) W^T. gate, up: [n, f], matrix: [h, f].
-at::Tensor SwiGluLinear(Keep keep, const at::Tensor& gate, const at::Tensor& up, const at::Tensor& matrix);
+// The linear layer of silu(gate) * up. gate, up: [n, f].
+at::Tensor SwiGluLinear(Keep keep, const at::Tensor& gate, const at::Tensor& up, const Linear& linear);
 
 // Causal attention as it is: it keeps its operands and its output. q: [b, s, heads, d], k, v: [b, t, kv heads, d] ->
 // [b*s, heads*d]; the queries are those of the last s of t tokens. With lengths, of which the tokens are all (s = t),
@@ -51,11 +51,11 @@ at::Tensor SwiGluLinear(Keep keep, const at::Tensor& gate, const at::Tensor& up,
 at::Tensor CausalAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, at::IntArrayRef lengths = {},
                            int64_t window = 0);
 
-// LayerNorm(x) W + b (Ba et al., 2016). x: [n, h], weight, bias: [h] of the norm, matrix: [h, out], offset: [out].
-at::Tensor LayerNormAffine(Keep keep, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps,
-                           const at::Tensor& matrix, const at::Tensor& offset);
+// The linear layer of LayerNorm(x) (Ba et al., 2016). x: [n, h], weight, bias: [h] of the norm.
+at::Tensor LayerNormLinear(Keep keep, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps,
+                           const Linear& linear);
 
-// gelu(x) W + b with the tanh form of GELU (Hendrycks and Gimpel, 2016). x: [n, f], matrix: [f, h], offset: [h].
-at::Tensor GeluAffine(Keep keep, const at::Tensor& x, const at::Tensor& matrix, const at::Tensor& offset);
+// The linear layer of gelu(x) with the tanh form of GELU (Hendrycks and Gimpel, 2016). x: [n, f].
+at::Tensor GeluLinear(Keep keep, const at::Tensor& x, const Linear& linear);
 
 }  // namespace trainyard::model

@@ -1,4 +1,5 @@
-// Small models of transformers with what they computed: the arrays that tests/golden/models/generate.py wrote.
+// Small models of transformers with what they computed: the arrays that the scripts of tests/golden/models and of
+// tests/golden/adapters wrote.
 // Thread-safety: plain values.
 #pragma once
 
@@ -38,6 +39,7 @@ inline constexpr const char* kGoldenModels[] = {"llama_grouped_queries",
 
 struct Golden {
   nlohmann::json config;
+  nlohmann::json adapter;  // of those that have one
   engine::testing::Named tensors;
 
   // The parameters; returns how many.
@@ -55,8 +57,8 @@ struct Golden {
 };
 
 // A safetensors file: length of the header, the header, the bytes.
-inline Golden ReadGolden(const std::string& name) {
-  std::ifstream in(std::string(TRAINYARD_SOURCE_DIR) + "/tests/golden/models/" + name + ".safetensors",
+inline Golden ReadGolden(const std::string& name, const std::string& directory = "models") {
+  std::ifstream in(std::string(TRAINYARD_SOURCE_DIR) + "/tests/golden/" + directory + "/" + name + ".safetensors",
                    std::ios::binary);
   std::stringstream content;
   content << in.rdbuf();
@@ -65,8 +67,11 @@ inline Golden ReadGolden(const std::string& name) {
   if (bytes.size() < sizeof length) throw std::runtime_error(name + " cannot be read");
   std::memcpy(&length, bytes.data(), sizeof length);
   const char* data = bytes.data() + sizeof length + length;
-  const auto header = nlohmann::json::parse(bytes.data() + sizeof length, data);
-  Golden golden{nlohmann::json::parse(header["__metadata__"]["config"].get<std::string>()), {}};
+  const nlohmann::json header = nlohmann::json::parse(bytes.data() + sizeof length, data);
+  const nlohmann::json& said = header["__metadata__"];
+  Golden golden;
+  golden.config = nlohmann::json::parse(said["config"].get<std::string>());
+  if (said.contains("adapter")) golden.adapter = nlohmann::json::parse(said["adapter"].get<std::string>());
   const std::map<std::string, at::ScalarType> types{{"F32", at::kFloat}, {"I8", at::kChar}, {"I64", at::kLong}};
   for (const auto& [key, entry] : header.items()) {
     if (key == "__metadata__") continue;
