@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "operator/sizing/memory_tensors.h"
+#include "trainer/contract/packed.h"
 
 namespace trainyard::sizing {
 namespace {
@@ -37,8 +38,9 @@ double FrozenBytes(const MemoryInput& in, const TensorSums& sums, int64_t shards
   double bytes = 0;
   VisitHeld(in, sums.base, shards, [&](int64_t rows, int64_t row_size, double copies, const Tensor& t) {
     const bool quantised = in.adapter.type == AdapterType::kQLora && t.in_block && t.matrix;
-    bytes += static_cast<double>(rows) * static_cast<double>(row_size) * copies *
-             (quantised ? kNf4Bits / 8 : in.recipe.weights);
+    const double row = quantised ? static_cast<double>(contract::Nf4RowBytes(row_size))
+                                 : static_cast<double>(row_size) * in.recipe.weights;
+    bytes += static_cast<double>(rows) * row * copies;
   });
   return bytes * StatedOverCounted(in, sums);
 }
@@ -118,6 +120,9 @@ StateBytes StateOffGpu(const MemoryInput& in) {
     s.gradients = 0;
     // What FSDP gathers again and again: with NVMe weights in the type of the arithmetic stay in memory.
     if (StageOf(in) == 3 && in.offload == Offload::kNvme) s.weights = in.recipe.compute * updated;
+    if (StageOf(in) == 3 && in.adapter.type != AdapterType::kNone) {
+      s.weights += FrozenBytes(in, *SumsOf(in), in.ShardRanks());
+    }
   }
   return s;
 }

@@ -6,10 +6,6 @@
 
 namespace trainyard::sizing {
 
-// Bits per weight of NF4 in blocks of 64 with double quantisation: 4, an 8-bit scale per block, and an fp32 one per 256
-// of them: 4 + 8/64 + 32/(64 * 256) = 4.127 (QLoRA, Dettmers et al., 2023, section 3).
-inline constexpr double kNf4Bits = 4 + 8.0 / 64 + 32.0 / (64 * 256);
-
 struct StateBytes {
   double weights = 0;
   double gradients = 0;
@@ -25,7 +21,8 @@ StateBytes StateOffGpu(const MemoryInput& in);
 
 // The terms one by one.
 // Weights as the forward pass reads them: 2 P; with FSDP a shard of them only where no master copy holds it. Frozen
-// weights under adapters: as many bits as the base has, cut by FSDP too.
+// weights under adapters: as many bytes as the base has, cut by FSDP too; matrices in NF4 row by row (packed.h of
+// trainer/contract): 4.14 bits per weight in rows of 4,096.
 double WeightBytes(const MemoryInput& in);
 // Accumulated gradients: 4 P, cut from ZeRO-2 on.
 double GradientBytes(const MemoryInput& in);

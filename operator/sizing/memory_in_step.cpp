@@ -22,6 +22,15 @@ double TrainedRootHere(const MemoryInput& in, const TensorSums& sums) {
   return sums.trained_root > 0 ? RootHere(in, sums) : 0;
 }
 
+// One block as it is gathered: its adapters come with it.
+double BlockBytes(const MemoryInput& in, const TensorSums& sums) {
+  const double e = in.recipe.compute;
+  const double added = in.adapter.type == AdapterType::kNone ? 0 : e * sums.trained_block;
+  const double packed =
+      in.adapter.type == AdapterType::kQLora ? sums.packed_matrices - e * sums.matrices : 0;  // less than in e bytes
+  return (e * sums.block + packed + added) / TensorParallel(in);
+}
+
 // e s b h: one hidden state of the micro batch; sequence parallelism cuts it.
 double HiddenBytes(const MemoryInput& in) {
   return in.recipe.compute * Tokens(in) * static_cast<double>(in.shape.hidden) / TensorParallel(in);
@@ -73,7 +82,7 @@ double RowStatisticBytes(const MemoryInput& in) {
 
 // Between the two matrices of each adapter, kept for the gradient of the second.
 double AdapterOutputBytes(const MemoryInput& in, const TensorSums& sums) {
-  return in.recipe.compute * Tokens(in) * sums.adapter_outputs;
+  return in.engine.keeps_adapter_outputs ? in.recipe.compute * Tokens(in) * sums.adapter_outputs : 0;
 }
 
 double LayerActivations(const MemoryInput& in, const TensorSums& sums) {
@@ -124,12 +133,11 @@ double Logits(const MemoryInput& in, const TensorSums& sums) {
 double Gathered(const MemoryInput& in, const TensorSums& sums) {
   const double e = in.recipe.compute;
   const bool quantised = in.adapter.type == AdapterType::kQLora;
-  const double per_number = quantised ? kNf4Bits / 8 : e;
   double bytes = 0;
   if (StageOf(in) == 3) {
-    bytes = e * RootHere(in, sums) + in.engine.gathered_blocks * per_number * BlockHere(in, sums);
+    bytes = e * RootHere(in, sums) + in.engine.gathered_blocks * BlockBytes(in, sums);
   } else if (in.offload_parameters && in.offload != Offload::kNone) {
-    bytes = e * RootHere(in, sums) + 2 * per_number * BlockHere(in, sums);  // the current block and the next one
+    bytes = e * RootHere(in, sums) + 2 * BlockBytes(in, sums);  // the current block and the next one
   }
   if (quantised) bytes += e * sums.largest_matrix / TensorParallel(in);
   return bytes;

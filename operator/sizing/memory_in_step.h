@@ -23,8 +23,8 @@ double ActivationBytes(const MemoryInput& in);
 // holds.
 double LogitBytes(const MemoryInput& in);
 
-// Unsharded weights beyond WeightBytes: FSDP e P_r + u e P_b; parameters in host memory e P_r + 2 e P_b; QLoRA one
-// matrix in BF16 while it is used.
+// Unsharded weights beyond WeightBytes: FSDP e P_r + u e P_b; parameters in host memory e P_r + 2 e P_b, where P_b
+// counts adapters and QLoRA's matrices have NF4's bytes; QLoRA one matrix in BF16 while it is used.
 double GatheredBytes(const MemoryInput& in);
 // Gradients on their way through a reduction or to host memory: 2 rho P_b + rho P_r; with replicas of shards (HSDP)
 // 2 rho P_b / N more, which travel between the replicas.

@@ -48,6 +48,7 @@ EngineTraits TrainerTraits(api::Precision precision, Machine machine) {
   engine.head_in_forward = true;
   engine.keeps_products = true;
   engine.row_statistics = true;
+  engine.keeps_adapter_outputs = false;
   engine.streams_weights = true;
   // Logits and log-softmax in fp32, one of which becomes the gradient. On a CPU all three are one tensor, beside which
   // stands in BF16 what the product gave or what the next one takes.
@@ -102,9 +103,7 @@ Status Check(const MemoryInput& in) {
       return Bad("adapter rank " + std::to_string(in.adapter.rank) + " is not between 1 and the hidden size of " +
                  std::to_string(in.shape.hidden));
     }
-    if (SumsOf(in)->adapters.empty()) {
-      return Bad("no matrix of the model is called '" + in.adapter.targets.front() + "': adapters need a target");
-    }
+    if (Status known = CheckTargets(in.shape, in.adapter.targets); !known) return known;
   }
   return {};
 }

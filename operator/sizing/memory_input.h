@@ -75,8 +75,9 @@ struct EngineTraits {
   // Offload of our trainer: the GPU keeps gradients, FSDP's weights come from what the host holds of them, on one GPU
   // too, and a window of a few blocks is what NVMe needs of host memory.
   bool streams_weights = false;
-  bool row_statistics = false;  // count the fp32 numbers that norms (1) and attention (heads) keep per token
-  double fragmentation = 1.06;  // what a caching allocator loses; fitted on published peaks
+  bool keeps_adapter_outputs = true;  // false: what is between an adapter's matrices is made again in backward
+  bool row_statistics = false;        // count the fp32 numbers that norms (1) and attention (heads) keep per token
+  double fragmentation = 1.06;        // what a caching allocator loses; fitted on published peaks
   double context_bytes = 0.75 * 1024 * 1024 * 1024;      // driver context and kernels
   double communicator_bytes = 1.5 * 1024 * 1024 * 1024;  // collective library and its buffers, when N > 1
 };

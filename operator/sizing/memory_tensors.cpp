@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string_view>
 
+#include "trainer/contract/packed.h"
+
 namespace trainyard::sizing {
 namespace {
 
@@ -56,7 +58,12 @@ TensorSums SumTensors(const ModelShape& shape, const Adapter& adapter) {
     const double elements = Elements(t) * static_cast<double>(t.copies);
     sums.parameters += elements;
     if (!t.in_block) continue;
-    if (t.matrix) sums.largest_matrix = std::max(sums.largest_matrix, Elements(t));
+    if (t.matrix) {
+      sums.largest_matrix = std::max(sums.largest_matrix, Elements(t));
+      const double of_a_block = static_cast<double>(t.rows) * static_cast<double>(t.copies) / layers;
+      sums.matrices += static_cast<double>(t.row_size) * of_a_block;
+      sums.packed_matrices += static_cast<double>(contract::Nf4RowBytes(t.row_size)) * of_a_block;
+    }
     if (adapter.type == AdapterType::kNone || !t.matrix || !IsTarget(adapter, count.name)) continue;
     for (const TensorSums::Tensor& a : {TensorSums::Tensor{adapter.rank, t.row_size, t.copies, true, true},
                                         TensorSums::Tensor{t.rows, adapter.rank, t.copies, true, true}}) {
@@ -77,6 +84,24 @@ TensorSums SumTensors(const ModelShape& shape, const Adapter& adapter) {
   sums.adapter_outputs = adapter_outputs / layers;
   MarkHeavierEnd(sums);
   return sums;
+}
+
+Status CheckTargets(const ModelShape& shape, const std::vector<std::string>& targets) {
+  if (targets.empty()) return {};
+  std::vector<std::string> words;
+  for (const TensorCount& count : Tensors(shape)) {
+    if (!count.in_block || count.shape.size() < 2) continue;
+    const std::string word(LastWord(count.name));
+    if (std::find(words.begin(), words.end(), word) == words.end()) words.push_back(word);
+  }
+  for (const std::string& target : targets) {
+    if (std::find(words.begin(), words.end(), target) != words.end()) continue;
+    std::string known;
+    for (const std::string& word : words) known += (known.empty() ? "" : ", ") + word;
+    return Fail(ErrorCode::kInvalidArgument,
+                "no matrix of the model's blocks is called '" + target + "'; there are " + known);
+  }
+  return {};
 }
 
 std::shared_ptr<const TensorSums> SumsOf(const MemoryInput& in) {

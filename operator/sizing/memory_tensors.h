@@ -22,18 +22,23 @@ struct TensorSums {
   std::vector<Tensor> adapters;  // two matrices for every one that is adapted; empty without adapters
   double parameters = 0;         // counted, all of `base`
   double block = 0;              // P_b, one block
-  double root = 0;               // P_r, outside the blocks
-  double larger_end = 0;         // of P_r, on the larger of the first and the last pipeline stage
-  double trained = 0;            // of `base`, or of `adapters` where there are some
-  double trained_block = 0;      // numbers of one block that get a gradient
-  double trained_root = 0;       // and outside the blocks
-  double adapter_outputs = 0;    // numbers that the adapters of one block make between their two matrices, per token
-  double largest_matrix = 0;     // of a block
+  double matrices = 0;           // of P_b, in matrices, and the bytes of these in NF4
+  double packed_matrices = 0;
+  double root = 0;             // P_r, outside the blocks
+  double larger_end = 0;       // of P_r, on the larger of the first and the last pipeline stage
+  double trained = 0;          // of `base`, or of `adapters` where there are some
+  double trained_block = 0;    // numbers of one block that get a gradient
+  double trained_root = 0;     // and outside the blocks
+  double adapter_outputs = 0;  // numbers that the adapters of one block make between their two matrices, per token
+  double largest_matrix = 0;   // of a block
 
   const std::vector<Tensor>& Trained() const { return adapters.empty() ? base : adapters; }
 };
 // A target that no matrix has adds nothing (Check reports it).
 TensorSums SumTensors(const ModelShape& shape, const Adapter& adapter);
+
+// Errors: kInvalidArgument for a target that is no matrix of the blocks; it says which there are.
+Status CheckTargets(const ModelShape& shape, const std::vector<std::string>& targets);
 
 // `in.sums`, or made anew.
 std::shared_ptr<const TensorSums> SumsOf(const MemoryInput& in);

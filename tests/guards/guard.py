@@ -26,7 +26,7 @@ ARROWS = {
     "trainer/tokenizer": ["operator/base"],
     "trainer/generate": ["trainer/checkpoint", "trainer/engine", "trainer/model", "trainer/tokenizer"],
     "operator/api": ["operator/base"],
-    "operator/sizing": ["operator/api"],
+    "operator/sizing": ["operator/api", "trainer/contract"],
     "operator/placement": ["operator/api", "operator/sizing"],
     "operator/lifecycle": ["operator/sizing", "operator/placement", "trainer/contract"],
     "operator/cluster": ["operator/api", "trainer/contract"],

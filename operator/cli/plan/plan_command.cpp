@@ -65,6 +65,10 @@ void AddModelFlags(CLI::App& plan, PlanFlags& flags) {
   group->add_option("--job", flags.job, "TrainingJob (YAML); other flags win over its fields");
   group->add_option("--adapter", flags.adapter, "None, LoRA or QLoRA (base in 4 bits)");
   group->add_option("--adapter-rank", flags.adapter_rank, "Rank of the adapter; default 16");
+  group->add_option(
+      "--adapter-targets", flags.adapter_targets,
+      "Matrices that get an adapter, by the last words of their names, such as q_proj,v_proj; default all "
+      "of the blocks");
   group->add_option("--optimizer", flags.optimizer, "AdamW, AdamW8bit, Adafactor or SGD");
   group->add_option("--momentum", flags.momentum, "Momentum of SGD; default 0, which keeps no state");
   group->add_option("--precision", flags.precision, "BF16 or FP32");

@@ -8,6 +8,7 @@
 #include "operator/api/names.h"
 #include "operator/base/quantity.h"
 #include "operator/cli/plan/input_files.h"
+#include "operator/sizing/memory_tensors.h"
 
 namespace trainyard::cli {
 namespace {
@@ -94,7 +95,8 @@ Status SplitLists(PlanFlags& flags) {
   const std::pair<const char*, std::vector<std::string>*> lists[] = {{"--product", &flags.products},
                                                                      {"--count", &flags.counts},
                                                                      {"--offload", &flags.offloads},
-                                                                     {"--price", &flags.prices}};
+                                                                     {"--price", &flags.prices},
+                                                                     {"--adapter-targets", &flags.adapter_targets}};
   for (const auto& [flag, values] : lists) {
     std::vector<std::string> items;
     for (const std::string& value : *values) {
@@ -235,6 +237,15 @@ Status ApplyMethod(const PlanFlags& flags, PlanRequest& request) {
     return Bad("--adapter-rank needs --adapter LoRA or --adapter QLoRA");
   }
   if (ok = SetWhole("--adapter-rank", flags.adapter_rank, 1, request.adapter.rank); !ok) return ok;
+  if (!flags.adapter_targets.empty()) {
+    if (request.adapter.type == AdapterType::kNone) {
+      return Bad("--adapter-targets needs --adapter LoRA or --adapter QLoRA");
+    }
+    if (ok = sizing::CheckTargets(request.shape, flags.adapter_targets); !ok) {
+      return Fail(ok.error().Wrap("--adapter-targets"));
+    }
+    request.adapter.targets = flags.adapter_targets;
+  }
   if (!flags.offloads.empty()) request.offloads.clear();
   for (const std::string& text : flags.offloads) {
     Offload offload = Offload::kNone;

@@ -30,6 +30,7 @@ struct PlanFlags {
   std::string momentum;
   std::string adapter;
   std::string adapter_rank;
+  std::vector<std::string> adapter_targets;
   std::vector<std::string> offloads;
   std::string tensor_parallel;
   std::string pipeline_parallel;

@@ -117,8 +117,14 @@ TEST(MemoryInStep, AdaptersReduceLittleAndKeepTheActivations) {
   in.adapter = {.type = AdapterType::kLora, .rank = 8, .targets = {"q_proj", "v_proj"}};
   EXPECT_DOUBLE_EQ(ReduceBytes(in), 2 * 4 * 4'194'304.0 / 32);
   EXPECT_DOUBLE_EQ(ActivationBytes(in) - activations, 32 * 2.0 * 4096 * 2 * 8) << "rank numbers per token and adapter";
+  in.engine.keeps_adapter_outputs = false;
+  EXPECT_DOUBLE_EQ(ActivationBytes(in), activations);
   in.adapter.type = AdapterType::kQLora;
   EXPECT_DOUBLE_EQ(GatheredBytes(in), 2.0 * 4096 * 11008) << "one matrix at a time is there in BF16";
+  in.strategy = api::Strategy::kFsdp;
+  // Of a block: its matrices in NF4, its norms and its adapters in BF16.
+  const double block = (4 * 4096 + 2 * 11008) * 2120.0 + 4096 * 5684.0 + 2 * (2 * 4096 + 4'194'304.0 / 32);
+  EXPECT_DOUBLE_EQ(GatheredBytes(in), 2.0 * (2 * 32000 + 1) * 4096 + 4 * block + 2.0 * 4096 * 11008);
 }
 
 TEST(MemoryInStep, OffloadedParametersVisitInTwoBlocks) {

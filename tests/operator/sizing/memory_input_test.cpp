@@ -52,7 +52,7 @@ TEST(MemoryInput, WhatCannotBeIsRefusedWithOneLine) {
   in.adapter = {.type = AdapterType::kLora, .rank = 0};
   ExpectRefused(in, "adapter rank 0");
   in.adapter = {.type = AdapterType::kLora, .rank = 8, .targets = {"qproj"}};
-  ExpectRefused(in, "no matrix of the model is called 'qproj'");
+  ExpectRefused(in, "no matrix of the model's blocks is called 'qproj'; there are q_proj, k_proj, v_proj, o_proj");
 }
 
 TEST(MemoryInput, CorrectionsStayInTheirBounds) {

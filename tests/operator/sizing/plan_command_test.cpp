@@ -295,6 +295,9 @@ TEST(PlanCommand, BadInputIsOneLine) {
   ExpectBad("--model 7B --optimizer SGD --momentum nan", "--momentum: 'nan' is not a number from 0 to below 1");
   ExpectBad("--model 7B --adapter DoRA", "--adapter: 'DoRA' is not known; give None, LoRA or QLoRA");
   ExpectBad("--model 7B --adapter-rank 8", "--adapter-rank needs --adapter LoRA or --adapter QLoRA");
+  ExpectBad("--model 7B --adapter-targets q_proj", "--adapter-targets needs --adapter LoRA or --adapter QLoRA");
+  ExpectBad("--model 7B --adapter LoRA --adapter-targets q_proj,qproj",
+            "--adapter-targets: no matrix of the model's blocks is called 'qproj'; there are q_proj, k_proj");
   ExpectBad("--model 7B --adapter LoRA --adapter-rank 0", "--adapter-rank: '0' is not a whole number of at least 1");
   ExpectBad("--model 7B --offload Disk", "--offload: 'Disk' is not known; give None, CPU or NVMe");
   ExpectBad("--model 7B --goal Best", "--goal: 'Best' is not known; give Cheapest or Fastest");
