@@ -32,11 +32,11 @@ int64_t Linear::outputs() const {
 }
 
 at::Tensor Product(const Linear& l, const at::Tensor& x) {
-  const at::Tensor matrix = Matrix(l, x.scalar_type());
   at::Tensor y;
   if (!l.form.input_first) {
-    y = LinearProduct(x, matrix, l.bias);
+    y = l.packed() ? PackedLinearProduct(x, l.weight, l.bias) : LinearProduct(x, l.weight, l.bias);
   } else {
+    const at::Tensor matrix = Matrix(l, x.scalar_type());
     y = l.bias.defined() ? AffineProduct(l.bias, x, matrix) : x.mm(matrix);
   }
   if (l.adapted()) y.addmm_(Low(l, Drop(x, l.form.dropout)).mul_(l.form.scale), l.up.t());

@@ -3,18 +3,24 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "trainer/model/fused.h"
+#include "trainer/quant/nf4_tensor.h"
 
 namespace trainyard::model {
 namespace {
 
 constexpr int64_t kGrain = 1 << 15;  // elements per thread that are worth a thread
 
-bool OneRow(const at::Tensor& x, const at::Tensor& matrix) {
+bool OneRow(const at::Tensor& x) {
   const at::ScalarType type = x.scalar_type();
   return x.dim() == 2 && x.size(0) == 1 && x.is_cpu() && (type == at::kFloat || type == at::kBFloat16) &&
-         matrix.scalar_type() == type && matrix.is_contiguous() && !at::GradMode::is_enabled();
+         !at::GradMode::is_enabled();
+}
+bool OneRow(const at::Tensor& x, const at::Tensor& matrix) {
+  return OneRow(x) && matrix.scalar_type() == x.scalar_type() && matrix.is_contiguous();
 }
 
 // Of the elements' type, whose bits the kernels read.
@@ -49,6 +55,30 @@ at::Tensor LinearProduct(const at::Tensor& x, const at::Tensor& matrix, const at
       fused::RowDots(matrix.const_data_ptr<float>() + first * in, from, count, in, to + first);
     } else {
       fused::RowDotsBf16(Bits(matrix) + first * in, from, count, in, to + first);
+    }
+  });
+  return Finished(std::move(y), bias, x);
+}
+
+at::Tensor PackedLinearProduct(const at::Tensor& x, const at::Tensor& packed, const at::Tensor& bias) {
+  const int64_t out = packed.size(0), bytes = packed.size(1), in = x.size(-1);
+  if (!OneRow(x)) return LinearProduct(x, quant::Nf4Dequantise(packed, in, x.scalar_type()), bias);
+  const at::Tensor row = x.to(at::kFloat).contiguous();
+  at::Tensor y = at::empty({1, out}, row.options());
+  const float* from = row.const_data_ptr<float>();
+  const uint8_t* rows = packed.const_data_ptr<uint8_t>();
+  float* to = y.mutable_data_ptr<float>();
+  OverOutputs(out, in, [&](int64_t first, int64_t count) {
+    std::vector<float> numbers(static_cast<size_t>(in));
+    std::vector<uint16_t> bits(static_cast<size_t>(in));
+    for (int64_t i = first; i < first + count; ++i) {
+      if (x.scalar_type() == at::kFloat) {
+        quant::Nf4DequantiseRow(rows + i * bytes, in, numbers.data());
+        fused::RowDots(numbers.data(), from, 1, in, to + i);
+      } else {
+        quant::Nf4DequantiseRow(rows + i * bytes, in, bits.data());
+        fused::RowDotsBf16(bits.data(), from, 1, in, to + i);
+      }
     }
   });
   return Finished(std::move(y), bias, x);

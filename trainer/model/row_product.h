@@ -11,6 +11,11 @@ namespace trainyard::model {
 // BF16, without a graph, is added up in fp32 lanes of our own; anything else is at::linear itself.
 at::Tensor LinearProduct(const at::Tensor& x, const at::Tensor& matrix, const at::Tensor& bias = {});
 
+// The same with the matrix in NF4 (quant/nf4.h), packed: [out, bytes] of uint8. One row is multiplied with one unpacked
+// row of the matrix after another, which never leave the processor's cache; for anything else the matrix is unpacked.
+// Same bits as LinearProduct with the unpacked matrix.
+at::Tensor PackedLinearProduct(const at::Tensor& x, const at::Tensor& packed, const at::Tensor& bias = {});
+
 // b + x M, as at::addmm. matrix: [in, out]. The same.
 at::Tensor AffineProduct(const at::Tensor& bias, const at::Tensor& x, const at::Tensor& matrix);
 

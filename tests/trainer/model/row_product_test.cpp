@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/trainer/engine/harness.h"
+#include "trainer/quant/nf4_tensor.h"
 
 namespace trainyard::model {
 namespace {
@@ -37,6 +38,21 @@ TEST(RowProduct, IsThatOfTheLibrary) {
         EXPECT_TRUE(at::equal(AffineProduct(bias, x, turned), AffineProduct(bias, x, turned)));
         at::set_num_threads(threads);
       }
+    }
+  }
+}
+
+TEST(RowProduct, OfAPackedMatrixIsThatOfTheUnpackedOne) {
+  at::Generator generator = at::detail::createCPUGenerator(13);
+  const at::NoGradGuard no_grad;
+  for (const auto type : {at::kFloat, at::kBFloat16}) {
+    for (const int64_t rows : {1, 3}) {
+      const at::Tensor x = at::randn({rows, 131}, generator, at::kFloat).to(type);
+      const at::Tensor packed = quant::Nf4Quantise(at::randn({300, 131}, generator, at::kFloat));
+      const at::Tensor bias = at::randn({300}, generator, at::kFloat).to(type);
+      const at::Tensor matrix = quant::Nf4Dequantise(packed, 131, type);
+      EXPECT_TRUE(at::equal(PackedLinearProduct(x, packed), LinearProduct(x, matrix)));
+      EXPECT_TRUE(at::equal(PackedLinearProduct(x, packed, bias), LinearProduct(x, matrix, bias)));
     }
   }
 }
