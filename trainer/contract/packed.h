@@ -17,4 +17,21 @@ constexpr int64_t Nf4Blocks(int64_t n) { return (n + kNf4Block - 1) / kNf4Block;
 // floats that these scales are read by: 4.14 bits per number in rows of 4,096.
 constexpr int64_t Nf4RowBytes(int64_t n) { return (n + 1) / 2 + Nf4Blocks(n) + 2 * int64_t{sizeof(float)}; }
 
+// Numbers of a row that share one scale in the moments of 8-bit AdamW, and how many a matrix has at least whose moments
+// are kept so (Dettmers et al., "8-bit Optimizers via Block-wise Quantization", 2022, section 2.1; bitsandbytes).
+inline constexpr int64_t kMomentBlock = 256;
+inline constexpr int64_t kLeastInEightBits = 4096;
+
+// Whether the moments of a parameter of `dimensions` dimensions and `numbers` numbers in all are kept in 8 bits: those
+// of vectors and of small matrices are not.
+constexpr bool MomentsInEightBits(int64_t dimensions, int64_t numbers) {
+  return dimensions > 1 && numbers >= kLeastInEightBits;
+}
+
+// Bytes of a row of `n` numbers of one such moment: a byte for each, and a float for each block, the last of which may
+// be shorter.
+constexpr int64_t MomentRowBytes(int64_t n) {
+  return n + (n + kMomentBlock - 1) / kMomentBlock * int64_t{sizeof(float)};
+}
+
 }  // namespace trainyard::contract

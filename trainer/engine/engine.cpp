@@ -54,7 +54,11 @@ Layout MakeLayout(device::Device& device, dist::Mesh& mesh, const EngineOptions&
   layout.aliased = layout.compute == layout.master && !layout.frees && layout.offload != Offload::kCpu;
   layout.stored_master = layout.offload == Offload::kNvme && layout.compute != layout.master;
   layout.poison = options.poison_freed;
-  layout.states = static_cast<int64_t>(optim::StateNames(options.optimizer).size());
+  layout.optimizer = options.optimizer;
+  optim::CheckMasters(options.optimizer, layout.master);
+  if (options.exact_micro_batches > 0 && optim::SumsOverRows(options.optimizer)) {
+    throw std::invalid_argument("engine: Adafactor sums columns over ranks, which exact sums are not made for");
+  }
   return layout;
 }
 

@@ -80,6 +80,14 @@ struct EngineOptions {
   int64_t exact_micro_batches = 0;
 };
 
+// A tensor of the optimizer (optim::State) as checkpoints see it: of which whole this rank writes and loads which rows.
+struct StateBox {
+  std::string name;
+  at::ScalarType type = at::kFloat;
+  std::vector<int64_t> global_shape;
+  RowRange rows;  // those of the parameter, or, of what every owner has whole, a share of all
+};
+
 // One parameter as checkpoints see it: the rows that this rank writes and must load. Tensors are views of live state,
 // contiguous, in the master type (a frozen parameter: in the compute type), possibly of zero rows. With NVMe offload
 // those that are in the file are valid only while their unit is visited, and undefined else.
@@ -89,8 +97,9 @@ struct ShardView {
   int index = 0;  // of the parameter in its unit
   std::vector<int64_t> global_shape;
   RowRange rows;
-  at::Tensor master;              // of a parameter in NF4 its packed rows, uint8 [rows, ParamSpec::kept_row_size()]
-  std::vector<at::Tensor> state;  // one for each of optim::StateNames, in that order; frozen: none
+  at::Tensor master;                // of a parameter in NF4 its packed rows, uint8 [rows, ParamSpec::kept_row_size()]
+  std::vector<at::Tensor> state;    // one for each of optim::States, in that order; frozen: none
+  std::vector<StateBox> state_box;  // what they are
 };
 
 class Engine final : public ParameterHost {

@@ -17,6 +17,9 @@ namespace trainyard::engine {
 
 // Of a tensor of the owned rows those that this rank saves; undefined stays so.
 at::Tensor Saved(const Layout& layout, const Parameter& p, const at::Tensor& owned);
+// The same of a tensor of the optimizer.
+at::Tensor SavedState(const Layout& layout, const Parameter& p, size_t state);
+RowRange SavedStateRows(const Layout& layout, const Parameter& p, const StatePlace& place);
 
 struct Engine::Impl {
   Impl(device::Device& device, dist::Mesh& mesh, std::vector<UnitSpec> specs, EngineOptions opts);
@@ -29,6 +32,8 @@ struct Engine::Impl {
   void UnitDone(int unit);                 // all gradients of the unit that will come are here
   // Calls fn for one unit after another while its masters and optimizer state are in memory.
   void Visit(Access access, const std::function<void(int unit)>& fn);
+  // Updates the unit's parameters with sums over the owners. Collective among them.
+  void UpdateWithSums(int unit, double lr, double grad_scale, int64_t step);
   std::vector<ShardView> ShardsOf(int unit) const;
   double ExactNorm();  // L2 norm over all ranks; collective
   // The gradient of the rows that this rank saves; undefined for a frozen parameter.

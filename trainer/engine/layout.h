@@ -10,6 +10,7 @@
 #include "trainer/engine/memory.h"
 #include "trainer/engine/offload.h"
 #include "trainer/engine/param_spec.h"
+#include "trainer/optim/optimizer.h"
 
 namespace trainyard::device {
 class Device;
@@ -38,7 +39,7 @@ struct Layout {
   bool aliased = false;        // master weights are rows of the full tensors
   bool stored_master = false;  // master weights are in the offload file, the weights made from them are in memory
   bool poison = false;         // what is freed is made NaN first, and full tensors then stay, so that a late read shows
-  int64_t states = 0;          // tensors that the optimizer keeps of each trained parameter
+  optim::Options optimizer;    // what it keeps of each trained parameter
 
   bool offloads() const { return offload != Offload::kNone; }
   // Full tensors follow an update without being made again.
@@ -51,6 +52,8 @@ struct Layout {
     const RowRange own = OwnRows(rows), part = ShardRows(own.size(), replica, replicas);
     return {own.lo + part.lo, own.lo + part.hi};
   }
+  // The same of what every rank has whole.
+  RowRange SavedOfWhole(int64_t rows) const;
 };
 
 // Overwrites floating-point contents that nobody may read any more, where the layout asks for it.

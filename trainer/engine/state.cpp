@@ -9,27 +9,28 @@
 namespace trainyard::engine {
 namespace {
 
-// Fills the rows that all replicas hold from those that each has loaded, in one gather. Tensors of one type.
-void GatherSaved(const Layout& layout, const std::vector<at::Tensor>& tensors, const std::string& label) {
-  if (tensors.empty()) return;
-  const auto part_of = [&](const at::Tensor& t, int replica) {
-    return Unit::Rows(t, ShardRows(t.size(0), replica, layout.replicas));
+// Fills the rows that all ranks of `comm` hold from those that each has loaded, in one gather. Tensors of one type.
+void GatherSaved(const Layout& layout, dist::Comm& comm, const std::vector<at::Tensor>& tensors,
+                 const std::string& label) {
+  if (tensors.empty() || comm.size() == 1) return;
+  const auto part_of = [&](const at::Tensor& t, int rank) {
+    return Unit::Rows(t, ShardRows(t.size(0), rank, comm.size()));
   };
   int64_t segment = 0;
   for (const at::Tensor& t : tensors) segment += part_of(t, 0).numel();  // the first has no fewer than any other
-  at::Tensor all = layout.device->Empty({layout.replicas * segment}, tensors[0].scalar_type());
+  at::Tensor all = layout.device->Empty({comm.size() * segment}, tensors[0].scalar_type());
   at::Tensor mine = layout.device->Empty({segment}, tensors[0].scalar_type());
-  const auto for_parts = [&](int replica, const at::Tensor& buffer, auto&& copy) {
+  const auto for_parts = [&](int rank, const at::Tensor& buffer, auto&& copy) {
     int64_t offset = 0;
     for (const at::Tensor& t : tensors) {
-      const at::Tensor part = part_of(t, replica);
+      const at::Tensor part = part_of(t, rank);
       if (part.numel() > 0) copy(part, buffer.narrow(0, offset, part.numel()).view(part.sizes()));
       offset += part_of(t, 0).numel();
     }
   };
-  for_parts(layout.replica, mine, [](const at::Tensor& part, const at::Tensor& piece) { piece.copy_(part); });
-  layout.replicate->AllGather(all, mine, {.label = label})->Wait();
-  for (int r = 0; r < layout.replicas; ++r) {
+  for_parts(comm.rank(), mine, [](const at::Tensor& part, const at::Tensor& piece) { piece.copy_(part); });
+  comm.AllGather(all, mine, {.label = label})->Wait();
+  for (int r = 0; r < comm.size(); ++r) {
     for_parts(r, all.narrow(0, r * segment, segment),
               [](const at::Tensor& part, const at::Tensor& piece) { part.copy_(piece); });
   }
@@ -46,9 +47,13 @@ std::vector<ShardView> Engine::Impl::ShardsOf(int unit) const {
                    .global_shape = p.spec.shape,
                    .rows = layout.SavedRows(p.spec.rows()),
                    .master = Saved(layout, p, p.master),
-                   .state = {}};
-    for (const at::Tensor& state : p.state) view.state.push_back(Saved(layout, p, state));
-    if (!p.spec.frozen) view.state.resize(static_cast<size_t>(layout.states));  // undefined while they are in the file
+                   .state = {},
+                   .state_box = {}};
+    for (size_t s = 0; s < p.places.size(); ++s) {
+      const optim::State& state = p.places[s].state;
+      view.state.push_back(SavedState(layout, p, s));  // undefined while it is in the file
+      view.state_box.push_back({state.name, state.type, state.shape, SavedStateRows(layout, p, p.places[s])});
+    }
     views.push_back(std::move(view));
   }
   return views;
@@ -66,19 +71,24 @@ void Engine::OnLoaded() {
   Impl& s = *impl_;
   at::NoGradGuard no_grad;
   for (auto& unit : s.units) unit->InvalidateAll();
-  if (s.layout.replicas == 1) return;
+  // What every owner has whole all ranks have loaded in shares, and rows those that are replicas.
+  if (s.layout.replicas == 1 && !(s.layout.ranks() > 1 && optim::SumsOverRows(s.layout.optimizer))) return;
   s.Visit(Access::kUpdate, [&s](int u) {
     const Unit& unit = *s.units[u];
     const std::string label = "load " + unit.spec().name;
     std::array<std::vector<at::Tensor>, 3> masters;  // of three types: trained, frozen, in NF4
     for (const Parameter& p : unit.params()) masters[p.spec.nf4 ? 2 : p.spec.frozen ? 1 : 0].push_back(p.master);
-    for (const auto& tensors : masters) GatherSaved(s.layout, tensors, label);
-    for (int64_t state = 0; state < s.layout.states; ++state) {
-      std::vector<at::Tensor> tensors;
+    for (const auto& tensors : masters) GatherSaved(s.layout, *s.layout.replicate, tensors, label);
+    for (size_t state = 0; state < unit.state_sections().size(); ++state) {
+      std::array<std::vector<at::Tensor>, 3> tensors;  // numbers, packed rows, what every owner has whole
       for (const Parameter& p : unit.params()) {
-        if (!p.spec.frozen) tensors.push_back(p.state[static_cast<size_t>(state)]);
+        if (state >= p.places.size()) continue;
+        const optim::State& kept = p.places[state].state;
+        tensors[!kept.by_rows ? 2 : kept.type == at::kByte ? 1 : 0].push_back(p.state[state]);
       }
-      GatherSaved(s.layout, tensors, label);
+      GatherSaved(s.layout, *s.layout.replicate, tensors[0], label);
+      GatherSaved(s.layout, *s.layout.replicate, tensors[1], label);
+      GatherSaved(s.layout, *s.layout.world, tensors[2], label);
     }
   });
 }

@@ -20,6 +20,13 @@
 
 namespace trainyard::engine {
 
+// Where a tensor of the optimizer is.
+struct StatePlace {
+  optim::State state;  // its shape is that of the whole
+  int64_t offset = 0;  // of what this rank has of it in its section, in bytes
+  int64_t row_bytes = 0;
+};
+
 struct Parameter {
   ParamSpec spec;
   int64_t rows_per_owner = 0;
@@ -30,8 +37,9 @@ struct Parameter {
   bool gathered = false;                               // stage 3: there is something in it
   at::Tensor master;                                   // own rows, master type (frozen: compute type); `weights`, or
                                                        // in the offload file and undefined while no window has them
-  std::vector<at::Tensor> state;                       // of the optimizer, as `master`; in the order of its names;
-                                                       // with an offload file empty while no window has them
+  std::vector<StatePlace> places;                      // of the optimizer's tensors
+  std::vector<at::Tensor> state;                       // those, in their order, of own rows or whole; with an offload
+                                                       // file empty while no window has them
   std::shared_ptr<torch::autograd::Node> accumulator;  // autograd keeps only a weak pointer, and hooks live in it
 };
 
@@ -64,7 +72,12 @@ class Unit {
   void InvalidateAll();
   bool full() const { return state_ == State::kFull; }
 
-  // What the offload file has of trained parameters is in `parts`, [trained()] each, masters first; or not any more.
+  // Bytes of the sections of optimizer state: the first tensor of every trained parameter is in the first one, and so
+  // on.
+  const std::vector<int64_t>& state_sections() const { return state_sections_; }
+
+  // What the offload file has of trained parameters is in `parts`, in bytes: masters, where it has them, and the
+  // sections of state; or not any more.
   void Bind(const std::vector<at::Tensor>& parts);
   void Unbind();
   // Makes the own rows' weights from masters that are in a file.
@@ -85,7 +98,10 @@ class Unit {
   };
   void PlaceSegments();
   void AllocateFlat();
-  void Allocate(Parameter& p, const at::Tensor& states);
+  void PlaceStates();
+  void AllocateStates();
+  void Allocate(Parameter& p);
+  at::Tensor StateIn(const at::Tensor& section, const Parameter& p, const StatePlace& place) const;
   void Initialise(const Parameter& p, uint64_t seed) const;
   void InitialiseNf4(const ParamSpec& spec, uint64_t seed, const RowRange& rows, const at::Tensor& target) const;
   bool FullOfFlat() const { return layout_.aliased && layout_.owners == 1; }
@@ -111,6 +127,7 @@ class Unit {
   int64_t trained_ = 0, segment_ = 0;  // elements per owner: of trained parameters, of all but those in NF4
   int64_t packed_ = 0;                 // bytes per owner of those in NF4
   int trained_count_ = 0;
+  std::vector<int64_t> state_sections_;
   int64_t full_bytes_ = 0;
   State state_ = State::kSharded;
   bool released_ = false;      // full but for some parameters

@@ -30,13 +30,10 @@ Unit::Unit(const Layout& layout, UnitSpec spec)
     : layout_(layout), spec_(std::move(spec)), gather_label_("gather " + spec_.name) {
   PlaceSegments();
   at::NoGradGuard no_grad;
+  PlaceStates();
   AllocateFlat();
-  at::Tensor states;
-  if (layout_.offload != Offload::kNvme) {
-    states = NewZeros(layout_.offloads(), {layout_.states, trained_}, layout_.master,
-                      layout_.offloads() ? &MemoryReport::host_optimizer : &MemoryReport::optimizer);
-  }
-  for (Parameter& p : params_) Allocate(p, states);
+  for (Parameter& p : params_) Allocate(p);
+  if (layout_.offload != Offload::kNvme) AllocateStates();
   if (!layout_.frees) layout_.memory->Book(&MemoryReport::params, full_bytes_);
   if (FullOfFlat()) state_ = State::kFull;
 }
@@ -64,6 +61,42 @@ void Unit::PlaceSegments() {
     p.offset = packed_;
     packed_ += p.rows_per_owner * p.spec.kept_row_size();
   }
+}
+
+// Numbers come before what is packed in bytes, so that all are aligned.
+void Unit::PlaceStates() {
+  for (const bool packed : {false, true}) {
+    for (Parameter& p : params_) {
+      if (p.spec.frozen) continue;
+      const std::vector<optim::State> states = optim::States(layout_.optimizer, p.spec.shape, layout_.master);
+      p.places.resize(states.size());
+      state_sections_.resize(std::max(state_sections_.size(), states.size()));
+      for (size_t s = 0; s < states.size(); ++s) {
+        const optim::State& state = states[s];
+        if ((state.type == at::kByte) != packed) continue;
+        const int64_t row_bytes = c10::multiply_integers(c10::IntArrayRef(state.shape).slice(1)) *
+                                  static_cast<int64_t>(c10::elementSize(state.type));
+        p.places[s] = {state, state_sections_[s], row_bytes};
+        state_sections_[s] += row_bytes * (state.by_rows ? p.rows_per_owner : state.shape[0]);
+      }
+    }
+  }
+}
+
+void Unit::AllocateStates() {
+  for (size_t s = 0; s < state_sections_.size(); ++s) {
+    const at::Tensor section = NewZeros(layout_.offloads(), {state_sections_[s]}, at::kByte,
+                                        layout_.offloads() ? &MemoryReport::host_optimizer : &MemoryReport::optimizer);
+    for (Parameter& p : params_) {
+      if (s < p.places.size()) p.state.push_back(StateIn(section, p, p.places[s]));
+    }
+  }
+}
+
+at::Tensor Unit::StateIn(const at::Tensor& section, const Parameter& p, const StatePlace& place) const {
+  std::vector<int64_t> shape = place.state.shape;
+  if (place.state.by_rows) shape[0] = p.own.size();
+  return section.narrow(0, place.offset, shape[0] * place.row_bytes).view(place.state.type).view(shape);
 }
 
 // With one owner whose weights are the masters, full tensors are views of the flat buffer. Else, where full tensors
@@ -112,7 +145,7 @@ void Unit::AllocateFlat() {
   frozen_flat_ = NewZeros(host, {segment_ - trained_}, layout_.compute, frozen);
 }
 
-void Unit::Allocate(Parameter& p, const at::Tensor& states) {
+void Unit::Allocate(Parameter& p) {
   const auto own_of_flat = [&] {
     const at::Tensor& flat = FlatOf(p);
     return OwnRows(flat, p.offset - (flat.is_same(frozen_flat_) ? trained_ : 0), p);
@@ -128,8 +161,6 @@ void Unit::Allocate(Parameter& p, const at::Tensor& states) {
   }
   p.full.set_requires_grad(!p.spec.frozen);
   if (p.spec.frozen || !layout_.stored_master) p.master = p.weights;
-  if (p.spec.frozen || !states.defined()) return;
-  for (int64_t s = 0; s < layout_.states; ++s) p.state.push_back(OwnRows(states[s], p.offset, p));
 }
 
 void Unit::Initialise(uint64_t seed, bool frozen) {
@@ -170,9 +201,9 @@ void Unit::InitialiseNf4(const ParamSpec& spec, uint64_t seed, const RowRange& r
 void Unit::Bind(const std::vector<at::Tensor>& parts) {
   for (Parameter& p : params_) {
     if (p.spec.frozen) continue;
-    size_t part = 0;
-    if (layout_.stored_master) p.master = OwnRows(parts[part++], p.offset, p);
-    while (part < parts.size()) p.state.push_back(OwnRows(parts[part++], p.offset, p));
+    const size_t masters = layout_.stored_master ? 1 : 0;
+    if (masters > 0) p.master = OwnRows(parts[0].view(layout_.master), p.offset, p);
+    for (size_t s = 0; s < p.places.size(); ++s) p.state.push_back(StateIn(parts[masters + s], p, p.places[s]));
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "trainer/quant/nf4_tensor.h"
 
@@ -15,41 +16,49 @@ std::string DtypeOf(at::ScalarType type) {
       return "F64";
     case at::kBFloat16:
       return "BF16";
+    case at::kByte:
+      return "U8";
     default:
       return "F32";
   }
 }
 
+// Rows of a tensor of the engine.
+struct Box {
+  std::string name;
+  at::ScalarType type;  // in memory, and in a checkpoint
+  const std::vector<int64_t>& global_shape;
+  engine::RowRange rows;
+  at::Tensor live;
+  int tensor = 0;  // for Engine::CopyShard
+};
+
+void Add(std::vector<LiveTensor>& group, const engine::ShardView& shard, Box box) {
+  if (box.rows.size() == 0) return;
+  std::vector<int64_t> offset(box.global_shape.size(), 0), shape = box.global_shape;
+  offset[0] = box.rows.lo;
+  shape[0] = box.rows.size();
+  const int64_t bytes = c10::multiply_integers(shape) * static_cast<int64_t>(c10::elementSize(box.type));
+  group.push_back({.slice = {std::move(box.name), DtypeOf(box.type), box.global_shape, offset, shape, nullptr},
+                   .live = std::move(box.live),
+                   .bytes = bytes,
+                   .unit = shard.unit,
+                   .index = shard.index,
+                   .tensor = box.tensor});
+}
+
 LiveState StateOf(const std::vector<engine::ShardView>& shards, const engine::EngineOptions& options) {
   LiveState state;
-  const std::vector<const char*> states = optim::StateNames(options.optimizer);
   const at::ScalarType on_disk = options.compute_dtype == at::kDouble ? at::kDouble : at::kFloat;
   for (const engine::ShardView& shard : shards) {
-    if (shard.rows.size() == 0) continue;
-    std::vector<int64_t> offset(shard.global_shape.size(), 0);
-    offset[0] = shard.rows.lo;
-    std::vector<int64_t> shape = shard.global_shape;
-    shape[0] = shard.rows.size();
-    const auto add = [&](std::vector<LiveTensor>& group, const std::string& name, const at::Tensor& live, int tensor) {
-      const at::ScalarType type = live.defined() ? live.scalar_type() : on_disk;
-      group.push_back({.slice = {name, DtypeOf(type), shard.global_shape, offset, shape, nullptr},
-                       .live = live,
-                       .bytes = c10::multiply_integers(shape) * static_cast<int64_t>(c10::elementSize(type)),
-                       .unit = shard.unit,
-                       .index = shard.index,
-                       .tensor = tensor});
-    };
-    if (shard.master.defined() && shard.master.scalar_type() == at::kByte) {
-      state.nf4.push_back({.slice = {shard.name, "F32", shard.global_shape, offset, shape, nullptr},
-                           .live = shard.master,
-                           .bytes = static_cast<int64_t>(shard.master.nbytes()),
-                           .unit = shard.unit,
-                           .index = shard.index});
-      continue;
-    }
-    add(state.model, shard.name, shard.master, 0);
+    const bool nf4 = shard.master.defined() && shard.master.scalar_type() == at::kByte;
+    const at::ScalarType type = nf4 ? at::kFloat : shard.master.defined() ? shard.master.scalar_type() : on_disk;
+    Add(nf4 ? state.nf4 : state.model, shard, {shard.name, type, shard.global_shape, shard.rows, shard.master, 0});
     for (size_t i = 0; i < shard.state.size(); ++i) {
-      add(state.optim, "state." + shard.name + "." + states[i], shard.state[i], static_cast<int>(i) + 1);
+      const engine::StateBox& box = shard.state_box[i];
+      Add(state.optim, shard,
+          {"state." + shard.name + "." + box.name, box.type, box.global_shape, box.rows, shard.state[i],
+           static_cast<int>(i) + 1});
     }
   }
   return state;

@@ -38,8 +38,18 @@ Schedule::Shape ShapeOf(config::DecayShape shape) {
 }  // namespace
 
 optim::Options OptimizerOf(const config::Optimizer& o) {
-  if (o.kind == config::OptimizerKind::kSgd) return optim::SgdOptions{o.momentum, o.nesterov, o.weight_decay};
-  return optim::AdamWOptions{o.beta1, o.beta2, o.epsilon, o.weight_decay};
+  const optim::AdamWOptions adamw{o.beta1, o.beta2, o.epsilon, o.weight_decay};
+  switch (o.kind) {
+    case config::OptimizerKind::kAdamW:
+      return adamw;
+    case config::OptimizerKind::kAdamW8bit:
+      return optim::AdamW8bitOptions{adamw};
+    case config::OptimizerKind::kAdafactor:
+      return optim::AdafactorOptions{o.weight_decay};
+    case config::OptimizerKind::kSgd:
+      return optim::SgdOptions{o.momentum, o.nesterov, o.weight_decay};
+  }
+  return adamw;
 }
 
 double PlannedRate(const config::Training& training, int64_t step) {
@@ -77,7 +87,16 @@ std::vector<std::string> RateChanges(const nlohmann::json& state, const config::
 }
 
 std::string StateKind(const config::Optimizer& o) {
-  if (o.kind == config::OptimizerKind::kAdamW) return "AdamW";
+  switch (o.kind) {
+    case config::OptimizerKind::kAdamW:
+      return "AdamW";
+    case config::OptimizerKind::kAdamW8bit:
+      return "AdamW8bit";
+    case config::OptimizerKind::kAdafactor:
+      return "Adafactor";
+    case config::OptimizerKind::kSgd:
+      break;
+  }
   return o.momentum > 0 ? "SGD with momentum" : "SGD without momentum";
 }
 

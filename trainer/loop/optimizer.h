@@ -17,8 +17,8 @@ optim::Options OptimizerOf(const config::Optimizer& optimizer);
 // The learning rate of step `step`, counted from 1.
 double PlannedRate(const config::Training& training, int64_t step);
 
-// What a checkpoint must have been made with, so that its optimizer state is of use: "AdamW", "SGD with momentum",
-// "SGD without momentum".
+// What a checkpoint must have been made with, so that its optimizer state is of use: "AdamW", "AdamW8bit", "Adafactor",
+// "SGD with momentum", "SGD without momentum".
 std::string StateKind(const config::Optimizer& optimizer);
 
 // "rate" of train_state.json: all that the learning rates of the steps follow from.

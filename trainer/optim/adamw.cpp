@@ -21,6 +21,18 @@ void OnCpu(const at::Tensor& param, const at::Tensor& grad, const at::Tensor& ex
 
 }  // namespace
 
+AdamWFactors FactorsOf(const AdamWOptions& options, double lr, double grad_scale, int64_t step) {
+  AdamWFactors factors;
+  factors.keep = 1.0 - lr * options.weight_decay;
+  factors.beta1 = options.beta1;
+  factors.beta2 = options.beta2;
+  factors.step_size = lr / (1.0 - std::pow(options.beta1, static_cast<double>(step)));
+  factors.inv_bias2_root = 1.0 / std::sqrt(1.0 - std::pow(options.beta2, static_cast<double>(step)));
+  factors.eps = options.eps;
+  factors.grad_scale = grad_scale;
+  return factors;
+}
+
 void AdamWUpdate(const at::Tensor& param, const at::Tensor& grad, const at::Tensor& exp_avg,
                  const at::Tensor& exp_avg_sq, const AdamWOptions& options, double lr, double grad_scale,
                  int64_t step) {
@@ -33,14 +45,7 @@ void AdamWUpdate(const at::Tensor& param, const at::Tensor& grad, const at::Tens
                       options.beta2, options.weight_decay, options.eps, /*amsgrad=*/false, /*maximize=*/false);
     return;
   }
-  AdamWFactors factors;
-  factors.keep = 1.0 - lr * options.weight_decay;
-  factors.beta1 = options.beta1;
-  factors.beta2 = options.beta2;
-  factors.step_size = lr / (1.0 - std::pow(options.beta1, static_cast<double>(step)));
-  factors.inv_bias2_root = 1.0 / std::sqrt(1.0 - std::pow(options.beta2, static_cast<double>(step)));
-  factors.eps = options.eps;
-  factors.grad_scale = grad_scale;
+  const AdamWFactors factors = FactorsOf(options, lr, grad_scale, step);
   if (param.scalar_type() == at::kDouble) {
     OnCpu<double>(param, grad, exp_avg, exp_avg_sq, factors);
   } else {

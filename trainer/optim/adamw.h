@@ -8,6 +8,8 @@
 
 namespace trainyard::optim {
 
+struct AdamWFactors;
+
 struct AdamWOptions {
   double beta1 = 0.9;
   double beta2 = 0.95;
@@ -23,5 +25,8 @@ struct AdamWOptions {
 // wherever the tensors are cut. Tensors elsewhere go through at::_fused_adamw_. Empty tensors are fine.
 void AdamWUpdate(const at::Tensor& param, const at::Tensor& grad, const at::Tensor& exp_avg,
                  const at::Tensor& exp_avg_sq, const AdamWOptions& options, double lr, double grad_scale, int64_t step);
+
+// The constants of one update, for the kernels.
+AdamWFactors FactorsOf(const AdamWOptions& options, double lr, double grad_scale, int64_t step);
 
 }  // namespace trainyard::optim

@@ -54,15 +54,16 @@ template <typename T>
   f.nesterov ? Roll<true>(p, g, b, n, f) : Roll<false>(p, g, b, n, f);
 }
 
-template <typename T>
-[[gnu::always_inline]] inline double Squares(const T* x, int64_t n) {
+// Of numbers that at(i) gives.
+template <typename At>
+[[gnu::always_inline]] inline double Squares(int64_t n, const At& at) {
   constexpr int kLanes = 8;
   double lane[kLanes] = {};
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
-    for (int k = 0; k < kLanes; ++k) lane[k] += static_cast<double>(x[i + k]) * static_cast<double>(x[i + k]);
+    for (int k = 0; k < kLanes; ++k) lane[k] += static_cast<double>(at(i + k)) * static_cast<double>(at(i + k));
   }
-  for (int k = 0; i < n; ++i, ++k) lane[k] += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+  for (int k = 0; i < n; ++i, ++k) lane[k] += static_cast<double>(at(i)) * static_cast<double>(at(i));
   return ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]));
 }
 
@@ -87,7 +88,24 @@ TRAINYARD_WIDE void SgdMomentumKernel(double* p, const double* g, double* b, int
   Roll(p, g, b, n, f);
 }
 
-TRAINYARD_WIDE double SumSquares(const float* x, int64_t n) { return Squares(x, n); }
-TRAINYARD_WIDE double SumSquares(const double* x, int64_t n) { return Squares(x, n); }
+TRAINYARD_WIDE double SumSquares(const float* x, int64_t n) {
+  return Squares(n, [x](int64_t i) { return x[i]; });
+}
+TRAINYARD_WIDE double SumSquares(const double* x, int64_t n) {
+  return Squares(n, [x](int64_t i) { return x[i]; });
+}
+
+TRAINYARD_WIDE void AddSquares(const float* __restrict x, int64_t n, double* __restrict sums) {
+  for (int64_t i = 0; i < n; ++i) sums[i] += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+}
+
+TRAINYARD_WIDE double SumSquaresOfProducts(const float* x, const float* y, int64_t n) {
+  return Squares(n, [x, y](int64_t i) { return x[i] * y[i]; });
+}
+
+TRAINYARD_WIDE void SubtractProducts(float* __restrict p, const float* __restrict x, const float* __restrict y,
+                                     int64_t n, float keep, float factor) {
+  for (int64_t i = 0; i < n; ++i) p[i] = keep * p[i] - x[i] * y[i] * factor;
+}
 
 }  // namespace trainyard::optim

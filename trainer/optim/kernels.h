@@ -36,4 +36,10 @@ void SgdMomentumKernel(double* p, const double* g, double* b, int64_t n, const S
 double SumSquares(const float* x, int64_t n);
 double SumSquares(const double* x, int64_t n);
 
+// What Adafactor needs of a row. Sums as those of SumSquares.
+void AddSquares(const float* x, int64_t n, double* sums);                // sums[i] += x[i]^2, in double
+double SumSquaresOfProducts(const float* x, const float* y, int64_t n);  // of x[i] * y[i] in float
+void SubtractProducts(float* p, const float* x, const float* y, int64_t n, float keep,
+                      float factor);  // p = keep * p - (x * y) * factor
+
 }  // namespace trainyard::optim

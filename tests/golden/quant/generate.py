@@ -1,14 +1,22 @@
 #!/usr/bin/env python3
-"""Numbers in NF4 for tests/trainer/quant/nf4_test.cpp, by the definitions of the paper (Dettmers et al., "QLoRA", 2023)
-and of trainer/quant/nf4.h: nearest codes found by distance in float64, rows packed number by number.
+"""Reference arrays for tests/trainer/quant and tests/trainer/optim, made by the definitions of the papers.
 
     python3 -m venv ENV
     ENV/bin/pip install torch==2.11.0
-    ENV/bin/python tests/golden/quant/generate.py            writes nf4.safetensors beside this file
+    ENV/bin/python tests/golden/quant/generate.py            writes the files beside this one
     ENV/bin/python tests/golden/quant/generate.py --check    compares with what is there
 
-The file holds `code`, the code book made from quantiles of the normal distribution as the paper says (section 3 and
-appendix E), and for each case `x.CASE`, `packed.CASE`, `y.CASE` unpacked in float32 and `half.CASE` in bfloat16 (its bits).
+nf4.safetensors: numbers in NF4 (Dettmers et al., "QLoRA", 2023; rows as trainer/quant/nf4.h has them), nearest codes
+found by distance in float64, rows packed number by number. `code` is the code book made from quantiles of the normal
+distribution as the paper says (section 3 and appendix E); each case has `x.CASE`, `packed.CASE`, `y.CASE` unpacked in
+float32 and `half.CASE` in bfloat16 (its bits).
+
+adamw8bit.safetensors: `signed` and `unsigned`, the dynamic tree maps (Dettmers et al., "8-bit Optimizers via Block-wise
+Quantization", 2022) built as the paper tells, decade by decade; and six updates of a matrix: `start`, `grad.STEP`, then
+`param.STEP`, `exp_avg.STEP` and `exp_avg_sq.STEP` (rows as trainer/optim/eight_bit.h has them).
+
+adafactor.safetensors: six updates by torch.optim.Adafactor in float64 with a learning rate that its own rules leave alone,
+`start.NAME`, `grad.NAME.STEP`, `param.NAME`, and its state `row_var.NAME`, `col_var.NAME`, `variance.NAME`.
 """
 import json
 import pathlib
@@ -64,7 +72,7 @@ def rows_of(n, generator):
     return x
 
 
-def arrays():
+def nf4():
     book = code_book()
     published = [-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635,
                  -0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725,
@@ -82,8 +90,88 @@ def arrays():
     return out
 
 
+def dynamic_map(signed):
+    """256 values: 7 decades of cells, of which the highest has the most; the means of their bounds; 0 and 1."""
+    values = [0.0, 1.0]
+    for i in range(7):
+        cells = 2 ** (i if signed else i + 1)
+        bounds = torch.linspace(0.1, 1, cells + 1, dtype=torch.float64)
+        means = ((bounds[:-1] + bounds[1:]) / 2 * 10.0 ** (i - 6)).tolist()
+        values += means + ([-m for m in means] if signed else [])
+    assert len(values) == 256
+    return float32(sorted(values))
+
+
+def pack_moment(rows, code, keep_above_zero):
+    packed = []
+    for row in rows:
+        codes, scales = [], b""
+        for block in row.split(256):
+            scale = block.abs().max()
+            for x in block:
+                value = x / scale if scale > 0 else float32(0.0)
+                nearest = int((code.double() - value.double()).abs().argmin())
+                codes.append(max(nearest, 1) if keep_above_zero and x > 0 else nearest)
+            scales += struct.pack("<f", scale.item())
+        packed.append(torch.tensor(codes + list(scales), dtype=torch.uint8))
+    return torch.stack(packed)
+
+
+def unpack_moment(packed, n, code):
+    rows = []
+    for row in packed.tolist():
+        scales = struct.unpack(f"<{-(-n // 256)}f", bytes(row[n:]))
+        rows.append(torch.stack([code[c] * float32(scales[i // 256]) for i, c in enumerate(row[:n])]))
+    return torch.stack(rows)
+
+
+def adamw8bit():
+    rows, n, lr, beta1, beta2, eps, decay, scale = 14, 300, 1e-2, 0.9, 0.95, 1e-8, 0.1, 0.25
+    generator = torch.Generator().manual_seed(20211006)
+    signed, unsigned = dynamic_map(True), dynamic_map(False)
+    p = torch.randn(rows, n, generator=generator)
+    out = {"signed": signed, "unsigned": unsigned, "start": p.clone()}
+    moment1, moment2 = (torch.zeros(rows, n + 8, dtype=torch.uint8) for _ in range(2))
+    for step in range(1, 7):
+        # Sizes over six decades, a row that gets nothing, and one element that outshines its block.
+        g = torch.randn(rows, n, generator=generator) * 10.0 ** -(torch.arange(rows) % 7).unsqueeze(1)
+        g[3] = 0
+        g[5, 17] = 1e3
+        out[f"grad.{step}"] = g.clone()
+        g = g * scale
+        m = unpack_moment(moment1, n, signed) * beta1 + g * float32(1 - beta1)
+        v = unpack_moment(moment2, n, unsigned) * beta2 + g * float32(1 - beta2) * g
+        size, root = lr / (1 - beta1 ** step), 1 / (1 - beta2 ** step) ** 0.5
+        p = p * float32(1 - lr * decay) - m * float32(size) / (v.sqrt() * float32(root) + float32(eps))
+        moment1, moment2 = pack_moment(m, signed, False), pack_moment(v, unsigned, True)
+        out |= {f"param.{step}": p.clone(), f"exp_avg.{step}": moment1, f"exp_avg_sq.{step}": moment2}
+    return out
+
+
+def adafactor():
+    generator = torch.Generator().manual_seed(20180411)
+    shapes = {"matrix": (37, 70), "vector": (41,), "row": (1, 9), "column": (23, 1)}
+    out = {}
+    for name, shape in shapes.items():
+        p = torch.randn(shape, generator=generator).clamp(-1, 1)
+        out[f"start.{name}"] = p.clone()
+        p = p.double().requires_grad_()
+        # Its second epsilon stands above the size of any parameter, and its cap of the rate above 0.01.
+        optimizer = torch.optim.Adafactor([p], lr=1e-2, beta2_decay=-0.8, eps=(None, 1.0), d=1.0, weight_decay=0.1)
+        for step in range(1, 7):
+            g = torch.randn(shape, generator=generator) * (10.0 ** step if step % 3 == 0 else 1.0)
+            out[f"grad.{name}.{step}"] = g
+            p.grad = g.double() * 0.25
+            optimizer.step()
+        out[f"param.{name}"] = p.detach().clone()
+        for key, value in optimizer.state[p].items():
+            if key != "step":
+                out[f"{key}.{name}"] = value
+    return out
+
+
 def to_bytes(tensors):
-    names = {torch.float32: "F32", torch.uint8: "U8", torch.int16: "I16"}
+    names = {torch.float32: "F32", torch.float64: "F64", torch.uint8: "U8", torch.int16: "I16"}
     header, data = {}, b""
     for name, t in tensors.items():
         raw = bytes(t.contiguous().view(torch.uint8).flatten().tolist())
@@ -95,11 +183,12 @@ def to_bytes(tensors):
 
 
 def main():
-    path, made = HERE / "nf4.safetensors", to_bytes(arrays())
-    if "--check" not in sys.argv:
-        path.write_bytes(made)
-    elif path.read_bytes() != made:
-        sys.exit(f"{path} is not what generate.py makes")
+    for name, make in {"nf4": nf4, "adamw8bit": adamw8bit, "adafactor": adafactor}.items():
+        path, made = HERE / f"{name}.safetensors", to_bytes(make())
+        if "--check" not in sys.argv:
+            path.write_bytes(made)
+        elif path.read_bytes() != made:
+            sys.exit(f"{path} is not what generate.py makes")
 
 
 main()

@@ -53,7 +53,9 @@ struct Result {
 
 Result TrainSteps(const optim::Options& optimizer, int stage, int world) {
   Result result{Like(Units(), at::kFloat), {}, {}};
-  for (size_t i = 0; i < optim::StateNames(optimizer).size(); ++i) result.states.push_back(Like(Units(), at::kFloat));
+  for (size_t i = 0; i < optim::States(optimizer, {2, 2}, at::kFloat).size(); ++i) {
+    result.states.push_back(Like(Units(), at::kFloat));
+  }
   RunRanks(world, [&](int rank, device::Device& device, dist::Comm& comm) {
     Engine engine(device, comm, Units(), {.stage = stage, .seed = 5, .optimizer = optimizer});
     for (int step = 1; step <= kSteps; ++step) {

@@ -40,7 +40,7 @@ TEST(Sgd, NesterovByHand) {
 TEST(Optimizer, NamesTheStateThatItKeeps) {
   const auto names = [](const Options& options) {
     std::string all;
-    for (const char* name : StateNames(options)) all += std::string(name) + " ";
+    for (const State& state : States(options, {3, 2}, at::kFloat)) all += std::string(state.name) + " ";
     return all;
   };
   EXPECT_EQ(names(AdamWOptions{}), "exp_avg exp_avg_sq ");

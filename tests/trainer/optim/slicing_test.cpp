@@ -25,7 +25,7 @@ struct Flat {
   static Flat Random(int64_t n, at::ScalarType type, const Options& options) {
     at::manual_seed(11);
     Flat flat{at::randn({n}, type), at::randn({n}, type), {}};
-    for (size_t i = 0; i < StateNames(options).size(); ++i) flat.state.push_back(at::rand({n}, type));
+    for (const State& state : States(options, {n}, type)) flat.state.push_back(at::rand(state.shape, state.type));
     return flat;
   }
   // A copy of [lo, hi) that begins `offset` elements after an allocation.
