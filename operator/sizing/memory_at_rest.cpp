@@ -1,7 +1,5 @@
 #include "operator/sizing/memory_at_rest.h"
 
-#include <cmath>
-
 #include "operator/sizing/memory_tensors.h"
 #include "trainer/contract/packed.h"
 
@@ -9,9 +7,6 @@ namespace trainyard::sizing {
 namespace {
 
 using Tensor = TensorSums::Tensor;
-
-constexpr double kQuantisationBlock = 256;
-constexpr int64_t kSmallestQuantised = 4096;
 
 double Elements(const MemoryInput& in, const std::vector<Tensor>& tensors, int64_t shards) {
   double n = 0;
@@ -45,10 +40,11 @@ double FrozenBytes(const MemoryInput& in, const TensorSums& sums, int64_t shards
   return bytes * StatedOverCounted(in, sums);
 }
 
-// Of `elements` numbers of a tensor; the whole tensor decides, so that cutting it never costs more.
-double EightBitStates(double elements, const Tensor& whole) {
-  if (whole.rows * whole.row_size < kSmallestQuantised) return 8 * elements;
-  return 2 * elements + 8 * std::ceil(elements / kQuantisationBlock);
+// Of some rows of a tensor; the whole tensor decides, so that cutting it never costs more.
+double EightBitStates(int64_t rows, int64_t row_size, const Tensor& whole) {
+  const bool packed = contract::MomentsInEightBits(whole.matrix ? 2 : 1, whole.rows * whole.row_size);
+  const int64_t row = packed ? 2 * contract::MomentRowBytes(row_size) : 8 * row_size;
+  return static_cast<double>(rows) * static_cast<double>(row);
 }
 
 double OptimizerStates(const MemoryInput& in, const TensorSums& sums, int64_t shards, double trained) {
@@ -60,7 +56,7 @@ double OptimizerStates(const MemoryInput& in, const TensorSums& sums, int64_t sh
       return in.momentum ? in.recipe.optimizer / 2 * trained : 0;
     case Optimizer::kAdamW8bit:
       VisitHeld(in, sums.Trained(), shards, [&](int64_t rows, int64_t row_size, double copies, const Tensor& t) {
-        bytes += EightBitStates(static_cast<double>(rows) * static_cast<double>(row_size), t) * copies;
+        bytes += EightBitStates(rows, row_size, t) * copies;
       });
       break;
     case Optimizer::kAdafactor:

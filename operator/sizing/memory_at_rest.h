@@ -31,9 +31,10 @@ double GradientBytes(const MemoryInput& in);
 double GradientPaddingBytes(const MemoryInput& in);
 // fp32 copy that the optimizer updates: 4 P, cut from ZeRO-1 on.
 double MasterBytes(const MemoryInput& in);
-// States of the optimizer, cut from ZeRO-1 on: AdamW 8 P; 8-bit AdamW 2 P and two fp32 scales per block of 256, tensors
-// under 4,096 numbers in 32 bits (Dettmers et al., 2022; bitsandbytes); Adafactor 4 (rows + columns) per matrix and 4
-// per number of a vector, every rank with all columns (Shazeer and Stern, 2018); SGD 4 P with momentum.
+// States of the optimizer, cut from ZeRO-1 on: AdamW 8 P; 8-bit AdamW 2 P and two fp32 scales per block of 256 of a
+// row, vectors and matrices under 4,096 numbers in 32 bits (Dettmers et al., 2022; contract::MomentRowBytes); Adafactor
+// 4 (rows + columns) per matrix and 4 per number of a vector, every rank with all columns (Shazeer and Stern, 2018);
+// SGD 4 P with momentum.
 double OptimizerBytes(const MemoryInput& in);
 
 // Numbers that one GPU trains when they are cut over `shards` ranks; 1: all of them.

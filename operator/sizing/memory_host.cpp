@@ -47,7 +47,8 @@ HostBytes EstimateHost(const MemoryInput& in, int64_t keep_last) {
     // One is updated while the one before is written and the next one is read.
     const double shards = StageOf(in) >= 1 ? static_cast<double>(in.ShardRanks()) : 1;
     const double largest = std::max(sums->trained_block, sums->trained_root);
-    pinned += 3 * ((off.master > 0 ? 4 : 0) + in.recipe.optimizer) * largest / t / shards;
+    const double states = off.optimizer / TrainedElements(in, StageOf(in) >= 1 ? in.ShardRanks() : 1);
+    pinned += 3 * ((off.master > 0 ? 4 : 0) + states) * largest / t / shards;
   }
   host.pinned = Whole(pinned);
   if (in.offload == Offload::kCpu) host.offloaded = Whole(off.Total());

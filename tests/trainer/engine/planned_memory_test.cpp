@@ -56,7 +56,9 @@ std::vector<Size> Sizes(int world) {
   wide.model = model::LlamaConfig{
       .layers = 3, .hidden = 192, .heads = 4, .kv_heads = 2, .ffn = 512, .vocab = 256, .max_positions = 128};
   gpt.model = model::Gpt2Config{.layers = 4, .hidden = 128, .heads = 4, .ffn = 512, .vocab = 259, .max_positions = 128};
-  Size momentum = tiny, none = tiny;
+  Size momentum = tiny, none = tiny, eight_bit = tiny, factored = tiny;
+  eight_bit.name = "0.3M8", eight_bit.optimizer = optim::AdamW8bitOptions{};
+  factored.name = "0.3Mf", factored.optimizer = optim::AdafactorOptions{};
   momentum.name = "0.3Mm", momentum.optimizer = optim::SgdOptions{0.9};
   none.name = "0.3Ms", none.optimizer = optim::SgdOptions{};
   // As Qwen2, and as Qwen3 with heads of their own size.
@@ -70,7 +72,8 @@ std::vector<Size> Sizes(int world) {
   some.name = "0.3MLs", some.adapter = model::Adapter{.rank = 5, .targets = {"q_proj", "v_proj"}};
   qlora.name = "1.4MQ", qlora.bf16 = true, qlora.adapter = model::Adapter{.rank = 4, .nf4 = true};
   gpt_qlora.name = "0.8MGQ", gpt_qlora.adapter = model::Adapter{.rank = 8, .targets = {"c_attn"}, .nf4 = true};
-  std::vector<Size> sizes{tiny, small, medium, momentum, none, wide, gpt, biased, normed, lora, some, qlora, gpt_qlora};
+  std::vector<Size> sizes{tiny, small,  medium, momentum, none, eight_bit, factored, wide,
+                          gpt,  biased, normed, lora,     some, qlora,     gpt_qlora};
   for (Size& size : sizes) size.plain = size.name;
   if (world != 2) return sizes;
   for (const auto& [letter, mode] : {std::pair{"S", model::ActivationCheckpointing::kSelective},
@@ -133,6 +136,8 @@ sizing::MemoryInput InputOf(const Size& size, int stage, int world) {
     in.adapter = {size.adapter->nf4 ? sizing::AdapterType::kQLora : sizing::AdapterType::kLora, size.adapter->rank,
                   size.adapter->targets};
   }
+  if (std::holds_alternative<optim::AdamW8bitOptions>(size.optimizer)) in.optimizer = sizing::Optimizer::kAdamW8bit;
+  if (std::holds_alternative<optim::AdafactorOptions>(size.optimizer)) in.optimizer = sizing::Optimizer::kAdafactor;
   return in;
 }
 
@@ -215,7 +220,7 @@ TEST_P(PlannedMemory, IsWhatTheEngineHolds) {
   const std::vector<Held> all = MeasureAll(world);
   std::printf(
       "%d ranks, bytes of one; state exact, ZeRO-1 gradients with the padding of their buffer; m: SGD with momentum, "
-      "s: without; S: selective activation checkpointing, F: full\n%-5s %5s %10s %10s %10s"
+      "s: without; 8: AdamW8bit; f: Adafactor; S: selective activation checkpointing, F: full\n%-5s %5s %10s %10s %10s"
       " | %10s %10s %6s | %10s %10s %6s\n",
       world, "model", "stage", "weights", "gradients", "optimizer", "kept", "planned", "error", "peak", "planned",
       "error");
