@@ -1,10 +1,15 @@
 #include "trainer/checkpoint/foreign_model.h"
 
+#include <algorithm>
+
+#include "trainer/checkpoint/base_hash.h"
 #include "trainer/checkpoint/dtype.h"
 #include "trainer/checkpoint/huggingface.h"
 
 namespace trainyard::checkpoint {
 namespace {
+
+constexpr int64_t kPieceBytes = 4 << 20;
 
 tl::unexpected<Error> Bad(const std::string& what) { return Fail(ErrorCode::kInvalidArgument, what); }
 
@@ -36,13 +41,42 @@ Result<ForeignModel> ForeignModel::Open(const std::string& directory, const Mode
   return ForeignModel(std::move(*tensors), std::move(*names), ignored);
 }
 
-Status ForeignModel::Read(const std::vector<TensorSlice>& wanted) {
+Result<int64_t> ForeignModel::ReadHashed(const ForeignTensors::Tensor& tensor, const TensorSlice& slice,
+                                         uint64_t& hash) {
+  if (slice.shape.empty()) return Bad("a number has no rows to hash");
+  Box piece{slice.offset, slice.shape};
+  for (size_t d = 1; d < piece.shape.size(); ++d) {
+    if (piece.shape[d] != tensor.shape[d]) return Bad("a part of a row cannot be hashed");
+  }
+  const int64_t elements = *ElementCount(tensor.shape) / std::max<int64_t>(1, tensor.shape[0]);  // of a row
+  const int64_t row_bytes = elements * *DtypeBytes(tensor.dtype), to = elements * *DtypeBytes(slice.dtype);
+  const int64_t most = std::max<int64_t>(1, kPieceBytes / std::max<int64_t>(1, row_bytes));
+  int64_t bytes = 0;
+  for (int64_t done = 0; done < slice.shape[0]; done += most) {
+    piece.offset[0] = slice.offset[0] + done;
+    piece.shape[0] = std::min(most, slice.shape[0] - done);
+    rows_.resize(static_cast<size_t>(piece.shape[0] * row_bytes));
+    const Result<int64_t> got = tensors_.ReadBox(tensor, piece, tensor.dtype, rows_.data());
+    if (!got) return got;
+    bytes += *got;
+    hash += SumRowHashes(slice.name, piece.offset[0], piece.shape[0], row_bytes, rows_.data());
+    char* data = static_cast<char*>(slice.data) + done * to;
+    if (Status s = ConvertFloats(tensor.dtype, rows_.data(), piece.elements(), slice.dtype, data); !s) {
+      return Fail(s.error());
+    }
+  }
+  return bytes;
+}
+
+Status ForeignModel::Read(const std::vector<TensorSlice>& wanted, uint64_t* hash) {
   for (const TensorSlice& slice : wanted) {
     const auto found = tensors_.all().find(names_.Of(slice.name));
     if (found == tensors_.all().end() || found->second.shape != slice.global_shape) {
       return Bad("tensor " + slice.name + " of " + Words(slice.global_shape) + " is not in the source");
     }
-    const Result<int64_t> bytes = tensors_.ReadBox(found->second, {slice.offset, slice.shape}, slice.dtype, slice.data);
+    const Result<int64_t> bytes =
+        hash != nullptr ? ReadHashed(found->second, slice, *hash)
+                        : tensors_.ReadBox(found->second, {slice.offset, slice.shape}, slice.dtype, slice.data);
     if (!bytes) return Fail(bytes.error().Wrap("tensor " + slice.name));
     bytes_ += *bytes;
   }

@@ -23,8 +23,9 @@ class ForeignModel {
 
   // Fills `data` of every box with the values of the source in the box's own dtype. Rows that follow each other are one
   // range of bytes of the file; memory: a piece of 4 MiB. Errors: kDataLoss, naming the file, when it has become
-  // shorter; kInvalidArgument for a box of no tensor of the model; of the file system.
-  Status Read(const std::vector<TensorSlice>& wanted);
+  // shorter; kInvalidArgument for a box of no tensor of the model; of the file system. With `hash` the boxes are whole
+  // rows, and the hash of each row, as the file has it, is added (base_hash.h); memory: a row where that is more.
+  Status Read(const std::vector<TensorSlice>& wanted, uint64_t* hash = nullptr);
   int64_t bytes_read() const { return bytes_; }  // of tensors, so far
 
   const ForeignTensors& tensors() const { return tensors_; }
@@ -34,11 +35,13 @@ class ForeignModel {
  private:
   ForeignModel(ForeignTensors tensors, ForeignNames names, int64_t ignored)
       : tensors_(std::move(tensors)), names_(std::move(names)), ignored_(ignored) {}
+  Result<int64_t> ReadHashed(const ForeignTensors::Tensor& tensor, const TensorSlice& slice, uint64_t& hash);
 
   ForeignTensors tensors_;
   ForeignNames names_;
   int64_t ignored_;
   int64_t bytes_ = 0;
+  std::vector<char> rows_;  // as the file has them, of the piece that is hashed
 };
 
 }  // namespace trainyard::checkpoint

@@ -2,6 +2,7 @@
 
 #include <map>
 
+#include "trainer/checkpoint/adapter.h"
 #include "trainer/checkpoint/box.h"
 #include "trainer/checkpoint/model_identity.h"
 
@@ -100,6 +101,12 @@ std::vector<TensorInfo> TensorsOf(const ModelDescription& model) {
 
 Result<ModelDescription> DescribeModel(const Reader& reader) {
   const nlohmann::json& state = reader.train_state();
+  if (HoldsAdapter(state)) {
+    return Fail(
+        ErrorCode::kFailedPrecondition,
+        "the checkpoint holds an adapter and not its base: merge the two (trainyard checkpoints merge), or export "
+        "the adapter alone with --to peft");
+  }
   ModelDescription m;
   try {
     m = FromIdentity(state.at("model"));

@@ -103,4 +103,17 @@ Outcome<ModelDescription> Describe(const config::Job& job, const std::string& vo
   return *read;
 }
 
+Outcome<std::optional<checkpoint::AdapterDescription>> DescribeAdapter(const config::Job& job,
+                                                                       const ModelDescription& model) {
+  if (!job.model.adapter) return std::optional<checkpoint::AdapterDescription>();
+  const config::Adapter& wanted = *job.model.adapter;
+  auto targets = checkpoint::ResolveTargets(model, wanted.targets);
+  if (!targets) return Fails(contract::kExitConfiguration, "model.adapter.targets: " + targets.error().message);
+  return std::optional(checkpoint::AdapterDescription{.rank = wanted.rank,
+                                                      .alpha = wanted.alpha,
+                                                      .dropout = wanted.dropout,
+                                                      .targets = std::move(*targets),
+                                                      .nf4 = wanted.nf4});
+}
+
 }  // namespace trainyard::loop

@@ -47,10 +47,17 @@ void Add(std::vector<LiveTensor>& group, const engine::ShardView& shard, Box box
                    .tensor = box.tensor});
 }
 
-LiveState StateOf(const std::vector<engine::ShardView>& shards, const engine::EngineOptions& options) {
+bool Frozen(const engine::Engine& engine, const engine::ShardView& shard) {
+  return engine.unit(shard.unit).params[static_cast<size_t>(shard.index)].frozen;
+}
+
+// Of the frozen parameters or of the others.
+LiveState StateOf(const engine::Engine& engine, const std::vector<engine::ShardView>& shards, bool frozen) {
+  const engine::EngineOptions& options = engine.options();
   LiveState state;
   const at::ScalarType on_disk = options.compute_dtype == at::kDouble ? at::kDouble : at::kFloat;
   for (const engine::ShardView& shard : shards) {
+    if (Frozen(engine, shard) != frozen) continue;
     const bool nf4 = shard.master.defined() && shard.master.scalar_type() == at::kByte;
     const at::ScalarType type = nf4 ? at::kFloat : shard.master.defined() ? shard.master.scalar_type() : on_disk;
     Add(nf4 ? state.nf4 : state.model, shard, {shard.name, type, shard.global_shape, shard.rows, shard.master, 0});
@@ -112,14 +119,14 @@ Status ReadTensors(const std::vector<LiveTensor>& tensors, const Read& read) {
 
 }  // namespace
 
-LiveState LiveStateOf(engine::Engine& engine) { return StateOf(engine.Shards(), engine.options()); }
+LiveState LiveStateOf(engine::Engine& engine) { return StateOf(engine, engine.Shards(), /*frozen=*/false); }
 
-Status ReadInto(engine::Engine& engine, bool weights_only,
+Status ReadInto(engine::Engine& engine, Part part,
                 const std::function<Status(const std::vector<checkpoint::TensorSlice>& slices)>& read) {
   const auto read_shards = [&](const std::vector<engine::ShardView>& shards) {
-    LiveState state = StateOf(shards, engine.options());
+    LiveState state = StateOf(engine, shards, part == Part::kFrozen);
     std::vector<LiveTensor> tensors = std::move(state.model);
-    if (!weights_only) tensors.insert(tensors.end(), state.optim.begin(), state.optim.end());
+    if (part == Part::kTrained) tensors.insert(tensors.end(), state.optim.begin(), state.optim.end());
     Status status = ReadTensors(tensors, read);
     for (size_t i = 0; status && i < state.nf4.size(); ++i) status = ReadNf4(state.nf4[i], read);
     return status;

@@ -6,10 +6,14 @@
 
 namespace trainyard::loop {
 
-// Reads the weights of model.pretrained into the engine: each rank the bytes of its rows alone. What the directory has
-// besides is carried along with the job's checkpoints. Optimizer, data and step begin at the start. Says how much was
-// read, in the log and in the status. Collective. Failures: kExitData for a directory that does not hold
-// the model; kExitStorage.
+// Of a job with an adapter: reads the frozen weights from model.pretrained, each rank the bytes of its rows alone, and
+// sets session.base; nothing without one. Engine::OnLoaded comes after it. Collective. Failures: kExitData for a
+// directory that does not hold the model; kExitStorage.
+Outcome<void> ReadBase(Session& session);
+
+// Reads the weights of model.pretrained into the engine: each rank the bytes of its rows alone; with an adapter
+// ReadBase has done so. What the directory has besides is carried along with the job's checkpoints. Optimizer, data and
+// step begin at the start. Says how much was read, in the log and in the status. Collective. Failures: as above.
 Outcome<void> StartFromPretrained(Session& session);
 
 // On rank 0: what the checkpoints that a job takes over from another directory carry along comes with them.

@@ -169,7 +169,7 @@ struct Read {
 // What train_state.json says, for a checkpoint of which everything is taken or the weights alone.
 Outcome<Progress> TakeState(Session& s, const Choice& choice, const nlohmann::json& state, bool weights_only) {
   if (weights_only) {
-    if (auto same = CheckModel(s, state); !same) return Fails(same.error());
+    if (auto same = CheckModel(s, state, /*weights_only=*/true); !same) return Fails(same.error());
     return Progress{};
   }
   auto parsed = ParseTrainState(s, state);
@@ -197,7 +197,8 @@ Outcome<Read> ReadShards(Session& s, const Choice& choice, Progress& progress) {
     auto taken = TakeState(s, choice, reader->train_state(), weights_only);
     if (!taken) return Fails(Failure{taken.error().exit_code, doing + ": " + taken.error().message});
     progress = std::move(*taken);
-    read = ReadInto(*s.engine, weights_only, [&](const auto& slices) { return reader->Read(slices); });
+    read = ReadInto(*s.engine, weights_only ? Part::kTrainedWeights : Part::kTrained,
+                    [&](const auto& slices) { return reader->Read(slices); });
   } else {
     read = Fail(reader.error());
   }
@@ -236,6 +237,9 @@ void GoOn(Session& s, const Choice& choice, const Progress& progress, double sec
 }  // namespace
 
 Outcome<void> Restore(Session& s) {
+  const auto begin = std::chrono::steady_clock::now();
+  // Before the directory is claimed: whose adapters are in it is seen by their base.
+  if (auto base = ReadBase(s); !base) return base;
   if (!s.job.checkpoint) return FromTheBeginning(s);
   s.report->Phase(contract::phase::kRestoring);
   if (s.env.rank == 0) {
@@ -243,7 +247,6 @@ Outcome<void> Restore(Session& s) {
     if (auto place = CheckExportPlace(s); !place) return place;
     if (auto taken = TakeOver(s); !taken) return taken;
   }
-  const auto begin = std::chrono::steady_clock::now();
   bool foreign = false;
   std::vector<std::string> damage;  // on rank 0: what the ranks have found, checkpoint by checkpoint
   for (int64_t below = kNoLimit;;) {
@@ -266,7 +269,8 @@ Outcome<void> Restore(Session& s) {
     if (!read) return Fails(read.error());
     // In places of their own: who read how much, and whether anyone met damage.
     std::vector<double> told(static_cast<size_t>(s.env.world) + 1, 0.0);
-    told[static_cast<size_t>(s.env.rank)] = static_cast<double>(read->bytes);
+    const int64_t bytes = read->bytes + (s.base ? s.base->bytes_read : 0);
+    told[static_cast<size_t>(s.env.rank)] = static_cast<double>(bytes);
     told.back() = read->damage.empty() ? 0 : 1;
     SumInOrder(*s.world, told, "checkpoint read", kStorageDeadline);
     if (told.back() > 0) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "trainer/checkpoint/adapter.h"
 #include "trainer/checkpoint/model_description.h"
 #include "trainer/config/config.h"
 #include "trainer/data/background_reader.h"
@@ -41,9 +42,18 @@ struct Progress {
   std::optional<int64_t> saved_step;  // newest checkpoint of this state's history
 };
 
+// The model that an adapter is trained on, as it was read.
+struct Base {
+  checkpoint::BaseReference reference;  // the same on every rank
+  int64_t bytes_read = 0;               // by this rank
+  double seconds = 0;
+};
+
 struct Session {
   config::Job job;
-  checkpoint::ModelDescription description;  // of job.model
+  checkpoint::ModelDescription description;               // of job.model
+  std::optional<checkpoint::AdapterDescription> adapter;  // of job.model.adapter, with its targets
+  std::optional<Base> base;                               // only with an adapter, once it has been read
   config::RankEnv env;
   int threads = 1;
   std::unique_ptr<Report> report;

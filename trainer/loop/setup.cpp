@@ -172,6 +172,9 @@ Outcome<void> Prepare(Session& s, const config::GetEnv& get) {
   auto description = Describe(s.job, env.volume_root);
   if (!description) return Fails(description.error());
   s.description = std::move(*description);
+  auto adapter = DescribeAdapter(s.job, s.description);
+  if (!adapter) return Fails(adapter.error());
+  s.adapter = std::move(*adapter);
   ChooseKernels(s.job.training.determinism);  // before anything has woken the libraries
   s.threads = ThreadCount(s.job.training, get);
   at::set_num_threads(s.threads);

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "trainer/checkpoint/base_hash.h"
 #include "trainer/checkpoint/huggingface.h"
 #include "trainer/loop/determinism.h"
 #include "trainer/loop/optimizer.h"
@@ -28,6 +29,26 @@ std::optional<double> OptionalNumber(const nlohmann::json& json, const char* key
   return it->get<double>();
 }
 
+std::string AdapterDifference(nlohmann::json there, const checkpoint::AdapterDescription& adapter, bool weights_only) {
+  nlohmann::json here = checkpoint::AdapterJson(adapter);
+  for (const char* key : {"dropout", "quantizeBase"}) {
+    if (!weights_only || !there.is_object()) break;
+    there.erase(key);
+    here.erase(key);
+  }
+  return checkpoint::IdentityDifference(there, here);
+}
+
+// That the adapter was trained on what model.pretrained is now.
+Outcome<void> CheckBase(const Session& s, const nlohmann::json& state) {
+  const Result<std::optional<checkpoint::BaseReference>> there = checkpoint::BaseOf(state);
+  if (!there) return Fails(contract::kExitCheckpoint, there.error().message);
+  if (!*there || !s.base) return {};  // imported without its base
+  const std::string difference = checkpoint::BaseDifference(**there, s.base->reference);
+  if (difference.empty()) return {};
+  return Fails(contract::kExitCheckpoint, difference + "; put model.pretrained back or use another checkpoint path");
+}
+
 }  // namespace
 
 std::string TrainStateJson(const Session& s) {
@@ -47,6 +68,8 @@ std::string TrainStateJson(const Session& s) {
                                  {"rate", RateState(s.job.training)},
                                  {"maxPositions", s.description.max_positions},
                                  {"model", checkpoint::ModelIdentity(s.description)}};
+  if (s.adapter) json["adapter"] = checkpoint::AdapterJson(*s.adapter);
+  if (s.base) json["base"] = checkpoint::BaseJson(s.base->reference);
   if (s.job.training.determinism != config::Determinism::kNone) json["determinism"] = DeterminismState(s);
   if (s.progress.loss) json["loss"] = *s.progress.loss;
   if (s.progress.initial_validation_loss) json["initialValidationLoss"] = *s.progress.initial_validation_loss;
@@ -54,14 +77,28 @@ std::string TrainStateJson(const Session& s) {
   return json.dump(2);
 }
 
-Outcome<void> CheckModel(const Session& s, const nlohmann::json& state) {
+Outcome<void> CheckModel(const Session& s, const nlohmann::json& state, bool weights_only) {
+  const auto bad = [](const std::string& what) { return Fails(contract::kExitCheckpoint, what); };
   const std::string difference =
       checkpoint::IdentityDifference(state.value("model", nlohmann::json()), checkpoint::ModelIdentity(s.description));
   if (!difference.empty()) {
-    return Fails(contract::kExitCheckpoint,
-                 "it is of another model: " + difference + "; set it back or use another checkpoint path");
+    return bad("it is of another model: " + difference + "; set it back or use another checkpoint path");
   }
-  return {};
+  const bool adapter = checkpoint::HoldsAdapter(state);
+  if (adapter && !s.adapter) {
+    return bad(
+        "it holds an adapter, and the job trains a whole model: set model.adapter, or use another checkpoint path");
+  }
+  if (!adapter && s.adapter) {
+    return bad(
+        "it holds a whole model, and the job trains an adapter: export it (trainyard checkpoints export) to start from "
+        "it "
+        "with model.pretrained, and use another checkpoint path");
+  }
+  if (!s.adapter) return {};
+  const std::string other = AdapterDifference(state.at("adapter"), *s.adapter, weights_only);
+  if (!other.empty()) return bad("it is of another adapter: " + other + "; set it back or use another checkpoint path");
+  return CheckBase(s, state);
 }
 
 Outcome<Progress> ParseTrainState(const Session& s, const nlohmann::json& state) {

@@ -41,14 +41,19 @@ ModelDescription SmallGpt2() {
   return m;
 }
 
-std::string SaveModel(const std::string& root, const ModelDescription& model, int64_t step, int world) {
-  const auto check = [](const auto& result) {
-    if (!result) throw std::runtime_error(result.error().message);
-  };
+namespace {
+
+template <typename T>
+void Need(const T& result) {
+  if (!result) throw std::runtime_error(result.error().message);
+}
+
+std::string Save(const std::string& root, const std::vector<TensorInfo>& infos, const nlohmann::ordered_json& state,
+                 int64_t step, int world) {
   const Fence fence{"sample", 1, 0};
-  check(TakeOver(root, fence));
+  Need(TakeOver(root, fence));
   std::vector<SampleTensor> tensors;
-  for (const TensorInfo& tensor : TensorsOf(model)) tensors.push_back({tensor.name, tensor.global_shape});
+  for (const TensorInfo& tensor : infos) tensors.push_back({tensor.name, tensor.global_shape});
   std::vector<std::string> reports;
   for (int rank = 0; rank < world; ++rank) {
     const SampleShards shards(tensors, rank, world, step);
@@ -56,14 +61,36 @@ std::string SaveModel(const std::string& root, const ModelDescription& model, in
     request.model = shards.model;
     request.optim = shards.optim;
     const Result<RankReport> report = WriteShards(request);
-    check(report);
+    Need(report);
     reports.push_back(report->manifest);
   }
-  const nlohmann::ordered_json state = {
-      {"version", 1}, {"step", step}, {"maxPositions", model.max_positions}, {"model", ModelIdentity(model)}};
   const Result<CommitInfo> info = Commit(SampleRequest(root, step, fence, 0, world), state.dump(), reports);
-  check(info);
+  Need(info);
   return info->path;
+}
+
+nlohmann::ordered_json StateOf(const ModelDescription& model, int64_t step) {
+  return {{"version", 1}, {"step", step}, {"maxPositions", model.max_positions}, {"model", ModelIdentity(model)}};
+}
+
+}  // namespace
+
+std::string SaveModel(const std::string& root, const ModelDescription& model, int64_t step, int world) {
+  return Save(root, TensorsOf(model), StateOf(model, step), step, world);
+}
+
+std::string SaveAdapter(const std::string& root, const AdapterState& adapter, int64_t step, int world) {
+  nlohmann::ordered_json state = StateOf(adapter.model, step);
+  state["adapter"] = AdapterJson(adapter.adapter);
+  if (adapter.base) state["base"] = BaseJson(*adapter.base);
+  return Save(root, AdapterTensorsOf(adapter.model, adapter.adapter), state, step, world);
+}
+
+void WriteHuggingFace(const std::string& directory, const ModelDescription& model, const std::string& scratch,
+                      const HuggingFaceOptions& options) {
+  Result<Reader> reader = Reader::Open(SaveModel(scratch, model, 5, 2));
+  Need(reader);
+  Need(ExportHuggingFace(*reader, directory, options));
 }
 
 }  // namespace trainyard::checkpoint

@@ -6,6 +6,8 @@
 #include <string>
 
 #include "tests/trainer/checkpoint/sample.h"
+#include "trainer/checkpoint/adapter.h"
+#include "trainer/checkpoint/export.h"
 #include "trainer/checkpoint/huggingface.h"
 
 namespace trainyard::checkpoint {
@@ -20,5 +22,11 @@ ModelDescription SmallGpt2();
 
 // Saves weights and both moments of AdamW at `step`, from `world` ranks, into a fresh `root`; returns the path.
 std::string SaveModel(const std::string& root, const ModelDescription& model, int64_t step, int world);
+
+// The same of an adapter of such a model.
+std::string SaveAdapter(const std::string& root, const AdapterState& state, int64_t step, int world);
+// Writes the model, saved in a fresh directory `scratch`, as a Hugging Face directory.
+void WriteHuggingFace(const std::string& directory, const ModelDescription& model, const std::string& scratch,
+                      const HuggingFaceOptions& options = {});
 
 }  // namespace trainyard::checkpoint
