@@ -34,6 +34,12 @@ struct HuggingFaceOptions {
 Result<ExportInfo> ExportHuggingFace(Reader& reader, const std::string& directory, const HuggingFaceOptions& options,
                                      FileSystem& fs = PosixFileSystem());
 
+// Writes what PEFT's from_pretrained reads: adapter_config.json, which comes last, and adapter_model.safetensors in
+// `dtype` ("F32", "BF16" or "F16"; empty: F32). Errors: kFailedPrecondition for a checkpoint of a whole model; else as
+// above.
+Result<ExportInfo> ExportPeft(Reader& reader, const std::string& directory, const std::string& dtype = "",
+                              FileSystem& fs = PosixFileSystem());
+
 // Writes the checkpoint `path` as one directory for torch.distributed.checkpoint's HuggingFaceStorageReader: the shards
 // as they are, model and optimizer side by side (shard-R-model-1-of-2 and -2-of-2), and train_state.json. Names and
 // formats stay. Errors: as above.

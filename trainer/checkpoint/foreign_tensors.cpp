@@ -96,6 +96,13 @@ Result<ForeignTensors> ForeignTensors::Open(const std::string& directory, FileSy
   return out;
 }
 
+Result<ForeignTensors> ForeignTensors::OfFile(const std::string& path, FileSystem& fs) {
+  ForeignTensors out(fs);
+  if (Status s = out.AddFile(path); !s) return Fail(s.error());
+  if (Status s = out.CheckTiling(); !s) return Fail(s.error());
+  return out;
+}
+
 Status ForeignTensors::AddFile(const std::string& path) {
   const Result<SafetensorsHeader> header = ReadSafetensorsHeader(path, *fs_);
   if (!header) return Fail(header.error());

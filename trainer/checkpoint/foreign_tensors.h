@@ -33,6 +33,9 @@ class ForeignTensors {
   // its file does not have, and for parts that do not tile a tensor; kDataLoss, naming the file.
   static Result<ForeignTensors> Open(const std::string& directory, FileSystem& fs);
 
+  // The tensors of this file alone. Errors: kNotFound; kDataLoss, naming the file.
+  static Result<ForeignTensors> OfFile(const std::string& path, FileSystem& fs);
+
   const std::map<std::string, Tensor>& all() const { return tensors_; }
   const std::vector<std::string>& files() const { return files_; }  // paths
   // Fills `out` with the whole tensor in C order, in its own dtype. Error: kDataLoss, naming the file.

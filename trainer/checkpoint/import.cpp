@@ -1,9 +1,13 @@
 #include "trainer/checkpoint/import.h"
 
-#include <algorithm>
+#include <functional>
+#include <optional>
 
+#include "trainer/checkpoint/adapter_source.h"
+#include "trainer/checkpoint/base_hash.h"
 #include "trainer/checkpoint/fence.h"
 #include "trainer/checkpoint/foreign_model.h"
+#include "trainer/checkpoint/peft.h"
 #include "trainer/checkpoint/source_files.h"
 #include "trainer/checkpoint/writer.h"
 
@@ -20,10 +24,19 @@ Result<ModelDescription> ReadConfig(const ImportOptions& options, FileSystem& fs
   return Fail(ErrorCode::kNotFound, model.error().message + ": --config names the config.json of the model");
 }
 
+// What is to become a checkpoint.
+struct Import {
+  const ModelDescription& model;
+  std::vector<TensorInfo> tensors;
+  std::function<Status(const std::vector<TensorSlice>&)> read;
+  nlohmann::ordered_json more = nlohmann::ordered_json::object();  // members of the train state, besides those of all
+  std::function<Status()> keep;                                    // carries along what is no weight
+};
+
 class Importer {
  public:
-  Importer(const ImportOptions& options, ForeignModel& source, const ModelDescription& model, FileSystem& fs)
-      : options_(options), source_(source), model_(model), ours_(TensorsOf(model)), fs_(fs) {}
+  Importer(const ImportOptions& options, const Import& import, FileSystem& fs)
+      : options_(options), import_(import), fs_(fs) {}
 
   Result<ImportInfo> Run() {
     if (Status s = CheckUnused(); !s) return Fail(s.error());
@@ -51,12 +64,13 @@ class Importer {
       reports.push_back(std::move(*report));
     }
     // Before the checkpoint is one: then it has them.
-    const SourceFiles files{options_.source, options_.config, source_};
-    if (Status s = KeepSourceFiles(files, options_.root, kImporter, fs_); !s) return Fail(s.error());
+    if (Status s = import_.keep(); !s) return Fail(s.error());
     const Result<CommitInfo> info = Commit(Request(0, static_cast<int>(ranks.size())), TrainState(), reports, fs_);
     if (!info) return Fail(info.error());
-    const auto tensors = static_cast<int64_t>(ours_.size());
-    return ImportInfo{info->path, model_, tensors, info->bytes, source_.ignored()};
+    return ImportInfo{.path = info->path,
+                      .model = import_.model,
+                      .tensors = static_cast<int64_t>(import_.tensors.size()),
+                      .bytes = info->bytes};
   }
 
   static int64_t Bytes(const TensorInfo& tensor) { return *ElementCount(tensor.global_shape) * 4; }
@@ -74,7 +88,7 @@ class Importer {
   std::vector<std::vector<const TensorInfo*>> Split() const {
     std::vector<std::vector<const TensorInfo*>> ranks;
     int64_t bytes = 0;
-    for (const TensorInfo& tensor : ours_) {
+    for (const TensorInfo& tensor : import_.tensors) {
       if (ranks.empty() || bytes + Bytes(tensor) > options_.memory_bytes) {
         ranks.emplace_back();
         bytes = 0;
@@ -104,37 +118,78 @@ class Importer {
                                std::vector<int64_t>(tensor.global_shape.size(), 0), tensor.global_shape,
                                memory[i].data()});
     }
-    if (Status s = source_.Read(request.model); !s) return Fail(s.error());
+    if (Status s = import_.read(request.model); !s) return Fail(s.error());
     Result<RankReport> report = WriteShards(request, fs_);
     if (!report) return Fail(report.error());
     return std::move(report->manifest);
   }
 
   std::string TrainState() const {
-    const nlohmann::ordered_json state = {{"version", 1},
-                                          {"step", 0},
-                                          {"weightsOnly", true},
-                                          {"maxPositions", model_.max_positions},
-                                          {"model", ModelIdentity(model_)}};
+    nlohmann::ordered_json state = {{"version", 1},
+                                    {"step", 0},
+                                    {"weightsOnly", true},
+                                    {"maxPositions", import_.model.max_positions},
+                                    {"model", ModelIdentity(import_.model)}};
+    state.update(import_.more);
     return state.dump(2);
   }
 
   const ImportOptions& options_;
-  ForeignModel& source_;
-  const ModelDescription& model_;
-  const std::vector<TensorInfo> ours_;
+  const Import& import_;
   FileSystem& fs_;
 };
 
-}  // namespace
-
-Result<ImportInfo> ImportWeights(const ImportOptions& options, FileSystem& fs) {
+Result<ImportInfo> ImportModel(const ImportOptions& options, FileSystem& fs) {
   const Result<ModelDescription> model = ReadConfig(options, fs);
   if (!model) return Fail(model.error());
   Result<ForeignModel> source = ForeignModel::Open(options.source, *model, fs);
   if (!source) return Fail(source.error());
-  Importer importer(options, *source, *model, fs);
-  return importer.Run();
+  const Import import{
+      .model = *model,
+      .tensors = TensorsOf(*model),
+      .read = [&](const std::vector<TensorSlice>& slices) { return source->Read(slices); },
+      .keep = [&] { return KeepSourceFiles({options.source, options.config, *source}, options.root, kImporter, fs); }};
+  Result<ImportInfo> info = Importer(options, import, fs).Run();
+  if (info) info->ignored = source->ignored();
+  return info;
+}
+
+Result<ImportInfo> ImportAdapter(const ImportOptions& options, FileSystem& fs) {
+  if (options.base.empty() && options.config.empty()) {
+    return Fail(ErrorCode::kInvalidArgument,
+                options.source + " is an adapter: --base names the directory of its model");
+  }
+  const std::string config = options.config.empty() ? options.base + "/config.json" : options.config;
+  const Result<ModelDescription> model = ReadConfigJson(config, fs);
+  if (!model) return Fail(model.error());
+  Result<AdapterSource> source = AdapterSource::Open(options.source, *model, fs);
+  if (!source) return Fail(source.error());
+  std::optional<ForeignModel> base;
+  Import import{.model = *model,
+                .tensors = AdapterTensorsOf(*model, source->adapter()),
+                .read = [&](const std::vector<TensorSlice>& slices) { return source->Read(slices); },
+                .more = {{"adapter", AdapterJson(source->adapter())}},
+                .keep = [&]() -> Status {
+                  if (!base) return {};
+                  return KeepSourceFiles({options.base, options.config, *base}, options.root, kImporter, fs);
+                }};
+  if (!options.base.empty()) {
+    Result<ForeignModel> opened = ForeignModel::Open(options.base, *model, fs);
+    if (!opened) return Fail(opened.error());
+    base = std::move(*opened);
+    const Result<BaseReference> reference = HashBase(*base, *model, options.base);
+    if (!reference) return Fail(reference.error());
+    import.more["base"] = BaseJson(*reference);
+  }
+  return Importer(options, import, fs).Run();
+}
+
+}  // namespace
+
+Result<ImportInfo> ImportWeights(const ImportOptions& options, FileSystem& fs) {
+  if (IsPeft(options.source, fs)) return ImportAdapter(options, fs);
+  if (options.base.empty()) return ImportModel(options, fs);
+  return Fail(ErrorCode::kInvalidArgument, "--base is of an adapter, and " + options.source + " has no " + kPeftConfig);
 }
 
 }  // namespace trainyard::checkpoint

@@ -226,6 +226,25 @@ Result<SafetensorsHeader> ReadSafetensorsHeader(const std::string& path, FileSys
   return header;
 }
 
+Result<std::string> ReadHeaderBytes(const std::string& path, FileSystem& fs) {
+  Result<int> fd = fs.OpenRead(FollowLinks(path));
+  if (!fd) return Fail(fd.error());
+  const OpenFile file(fs, *fd, path);
+  uint64_t length = 0;
+  const Result<int64_t> got = fs.ReadAt(*fd, &length, sizeof length, 0, path);
+  if (!got) return Fail(got.error());
+  if (*got != sizeof length || length > static_cast<uint64_t>(kMaxHeaderBytes)) {
+    return Fail(ErrorCode::kDataLoss, path + ": the file has become another");
+  }
+  std::string bytes(sizeof length + length, '\0');
+  const Result<int64_t> all = fs.ReadAt(*fd, bytes.data(), static_cast<int64_t>(bytes.size()), 0, path);
+  if (!all) return Fail(all.error());
+  if (*all != static_cast<int64_t>(bytes.size())) {
+    return Fail(ErrorCode::kDataLoss, path + ": the file has become shorter");
+  }
+  return bytes;
+}
+
 Result<SafetensorsWriter> SafetensorsWriter::Create(const std::string& path,
                                                     const std::vector<SafetensorsTensor>& tensors, bool sharded,
                                                     FileSystem& fs) {

@@ -39,6 +39,9 @@ Result<SafetensorsHeader> ParseSafetensorsHeader(std::string_view text, int64_t 
 // The same of a file; symbolic links are followed. Errors: kNotFound; kDataLoss, naming the file; of the file system.
 Result<SafetensorsHeader> ReadSafetensorsHeader(const std::string& path, FileSystem& fs);
 
+// The first bytes of such a file, up to the first tensor. Errors: as above.
+Result<std::string> ReadHeaderBytes(const std::string& path, FileSystem& fs);
+
 // A tensor that is going to be written. `offset`: where it lies in the whole one; empty: it is the whole.
 struct SafetensorsTensor {
   std::string name;

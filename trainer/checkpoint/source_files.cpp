@@ -39,26 +39,6 @@ Status CopyIfThere(const std::string& from, const std::string& to, FileSystem& f
   return WriteWholeFile(fs, to, *text);
 }
 
-// The first bytes of a safetensors file, which has been found to be one.
-Result<std::string> RawHeader(const std::string& path, FileSystem& fs) {
-  Result<int> fd = fs.OpenRead(FollowLinks(path));
-  if (!fd) return Fail(fd.error());
-  const OpenFile file(fs, *fd, path);
-  uint64_t length = 0;
-  const Result<int64_t> got = fs.ReadAt(*fd, &length, sizeof length, 0, path);
-  if (!got) return Fail(got.error());
-  if (*got != sizeof length || length > static_cast<uint64_t>(kMostBytes)) {
-    return Fail(ErrorCode::kDataLoss, path + ": the file has become another");
-  }
-  std::string bytes(sizeof length + length, '\0');
-  const Result<int64_t> all = fs.ReadAt(*fd, bytes.data(), static_cast<int64_t>(bytes.size()), 0, path);
-  if (!all) return Fail(all.error());
-  if (*all != static_cast<int64_t>(bytes.size())) {
-    return Fail(ErrorCode::kDataLoss, path + ": the file has become shorter");
-  }
-  return bytes;
-}
-
 // Size of the file that such a header was of.
 int64_t FileBytes(const std::string& header) {
   int64_t data = 0;
@@ -83,7 +63,7 @@ Status KeepHeaders(const ForeignModel& model, const std::string& to, FileSystem&
     if (header->sharded) return {};
   }
   for (const std::string& path : model.tensors().files()) {
-    const Result<std::string> bytes = RawHeader(path, fs);
+    const Result<std::string> bytes = ReadHeaderBytes(path, fs);
     if (!bytes) return Fail(bytes.error());
     if (Status s = WriteWholeFile(fs, to + "/" + BaseOf(path) + std::string(kHeaderSuffix), *bytes); !s) return s;
   }
@@ -119,6 +99,18 @@ Status KeepSourceFiles(const SourceFiles& source, const std::string& root, const
     if (Status s = CopyIfThere(source.directory + index, to + index, fs); !s) return s;
     return CopyIfThere(source.config.empty() ? source.directory + config : source.config, to + config, fs);
   });
+}
+
+Status ForEachModelFile(const std::string& directory, FileSystem& fs, const ModelFileVisit& visit) {
+  std::vector<std::string_view> names(std::begin(kCarried), std::end(kCarried));
+  names.insert(names.end(), {kIndex, kConfig});
+  for (const std::string_view name : names) {
+    const Result<std::string> text = ReadFollowed(fs, directory + "/" + std::string(name), kMostBytes);
+    if (!text && text.error().code == ErrorCode::kNotFound) continue;
+    if (!text) return Fail(text.error());
+    if (Status s = visit(std::string(name), *text); !s) return s;
+  }
+  return {};
 }
 
 Status CopySourceFiles(const std::string& from_root, const std::string& root, const Fence& fence, FileSystem& fs) {

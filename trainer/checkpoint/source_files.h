@@ -4,6 +4,7 @@
 // functions; one writer at a time, which the fence sees to.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,6 +29,12 @@ struct SourceFiles {
 Status KeepSourceFiles(const SourceFiles& source, const std::string& root, const Fence& fence, FileSystem& fs);
 // The same from root/huggingface of other checkpoints; nothing where there is none.
 Status CopySourceFiles(const std::string& from_root, const std::string& root, const Fence& fence, FileSystem& fs);
+
+// Visits the small files of a Hugging Face directory that go along with its weights: those that are there, by name and
+// text, config.json last. Errors: of `visit`; kResourceExhausted for a file that is no tokenizer's size; of the file
+// system.
+using ModelFileVisit = std::function<Status(const std::string& name, const std::string& text)>;
+Status ForEachModelFile(const std::string& directory, FileSystem& fs, const ModelFileVisit& visit);
 
 // A file of weights as it was, without the weights.
 struct SourceHeader {

@@ -42,7 +42,8 @@ Status Write(const Session& s, checkpoint::Reader& reader, bool replace, FileSys
   if (Status removed = checkpoint::RemoveTree(fs, partial); !removed) return removed;
   checkpoint::HuggingFaceOptions options;
   options.carried_root = s.CheckpointRoot();
-  const auto exported = checkpoint::ExportHuggingFace(reader, partial, options, fs);
+  const auto exported = s.adapter ? checkpoint::ExportPeft(reader, partial, "", fs)
+                                  : checkpoint::ExportHuggingFace(reader, partial, options, fs);
   if (!exported) return Fail(exported.error());
   const nlohmann::ordered_json mark = {{"job", s.job.identity.namespace_name + "/" + s.job.identity.name},
                                        {"uid", s.env.uid},

@@ -1,4 +1,5 @@
-// The Hugging Face directory at the end of a job (checkpoint.exportOnSuccess). Thread-safety: the rank's thread.
+// The Hugging Face directory at the end of a job, or, of a job that trains an adapter, that in PEFT's layout
+// (checkpoint.exportOnSuccess). Thread-safety: the rank's thread.
 #pragma once
 
 #include "trainer/loop/session.h"

@@ -22,7 +22,8 @@ struct Flags {
   bool json = false, boxes = false, model_only = false;
   PruneFlags prune;
   ExportFlags exports;
-  std::string source, config;
+  ImportFlags imports;
+  MergeFlags merge;
   InClusterFlags cluster;
 
   bool AsJson() const { return json || !output.empty(); }
@@ -56,6 +57,7 @@ class Registrar {
     Prune();
     Export();
     Import();
+    Merge();
   }
 
  private:
@@ -192,7 +194,7 @@ class Registrar {
   }
   void Export() {
     CLI::App* exports = AddBoth(
-        "export", "Write a checkpoint as transformers or torch.distributed.checkpoint reads it",
+        "export", "Write a checkpoint as transformers, torch.distributed.checkpoint or PEFT reads it",
         [](const Flags& f, std::ostream& out, std::ostream& err) {
           return RunCheckpointsExport(f.ref, f.exports, f.AsJson(), out, err);
         },
@@ -213,41 +215,74 @@ class Registrar {
     AddOne(exports, "One checkpoint, or the checkpoint directory of a job: its newest valid one; not with --job");
     exports->add_option("OUT", flags_->exports.directory,
                         "Directory to write; new, or empty. With --job VOLUME:PATH, on a volume of the job");
-    exports->add_option("--to", flags_->exports.to, "huggingface: the weights; dcp: weights and optimizer state")
+    exports
+        ->add_option("--to", flags_->exports.to,
+                     "huggingface: the weights; dcp: weights and optimizer state; peft: an adapter")
         ->required()
-        ->check(CLI::IsMember({"huggingface", "dcp"}));
+        ->check(CLI::IsMember({"huggingface", "dcp", "peft"}));
     exports
         ->add_option("--dtype", flags_->exports.dtype,
-                     "Of the weights, for huggingface; unless given as imported, or float32")
+                     "Of the weights, for huggingface and peft; unless given as imported, or float32")
         ->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
     exports->add_option("--max-shard-size", flags_->exports.max_shard_size,
                         "Most weights in one file, for huggingface; unless given as imported, or 5GB");
   }
+  // What is wrong with places of which each, unless empty, is on a volume of the job; empty: nothing.
+  static std::string OnVolumes(const std::vector<std::string>& places) {
+    for (const std::string& place : places) {
+      if (std::string wrong = place.empty() ? "" : OnVolume(place); !wrong.empty()) return wrong;
+    }
+    return "";
+  }
   void Import() {
     CLI::App* imports = AddBoth(
-        "import", "Make a checkpoint of step 0 from the weights of a Hugging Face or DCP directory",
+        "import", "Make a checkpoint of step 0 from a Hugging Face or DCP directory, or an adapter of PEFT",
         [](const Flags& f, std::ostream& out, std::ostream& err) {
-          return RunCheckpointsImport(f.source, f.ref.path, f.config, f.AsJson(), out, err);
+          return RunCheckpointsImport(f.imports, f.ref.path, f.AsJson(), out, err);
         },
         [](const Flags& f) {
-          std::vector<std::string> words = {kOnVolume + f.source, kOnVolume + f.ref.path};
-          if (!f.config.empty()) words.insert(words.end(), {"--config", kOnVolume + f.config});
+          std::vector<std::string> words = {kOnVolume + f.imports.source, kOnVolume + f.ref.path};
+          if (!f.imports.config.empty()) words.insert(words.end(), {"--config", kOnVolume + f.imports.config});
+          if (!f.imports.base.empty()) words.insert(words.end(), {"--base", kOnVolume + f.imports.base});
           return words;
         },
-        [](const Flags& f) -> std::string {
-          if (!f.InCluster()) return "";
-          for (const std::string& place : {f.source, f.ref.path, f.config.empty() ? f.source : f.config}) {
-            if (std::string wrong = OnVolume(place); !wrong.empty()) return wrong;
-          }
-          return "";
+        [](const Flags& f) {
+          return f.InCluster() ? OnVolumes({f.imports.source, f.ref.path, f.imports.config, f.imports.base}) : "";
         });
-    imports->add_option("SOURCE", flags_->source, "Directory of *.safetensors files; with --job VOLUME:PATH")
+    imports->add_option("SOURCE", flags_->imports.source, "Directory of *.safetensors files; with --job VOLUME:PATH")
         ->required();
     imports
         ->add_option("DIRECTORY", flags_->ref.path,
                      "Checkpoint directory to make; new, or empty; with --job VOLUME:PATH")
         ->required();
-    imports->add_option("--config", flags_->config, "config.json of the model; that of SOURCE unless given");
+    imports->add_option("--config", flags_->imports.config, "config.json of the model; that of SOURCE unless given");
+    imports->add_option("--base", flags_->imports.base, "Of an adapter: the Hugging Face directory of its model");
+  }
+  void Merge() {
+    CLI::App* merge = AddBoth(
+        "merge", "Write a model with an adapter added to its weights",
+        [](const Flags& f, std::ostream& out, std::ostream& err) {
+          return RunCheckpointsMerge(f.ref, f.merge, f.AsJson(), out, err);
+        },
+        [](const Flags& f) {
+          const std::string adapter = f.ref.path.empty() ? std::string(kDirectory) : kOnVolume + f.ref.path;
+          return std::vector<std::string>{"--base", kOnVolume + f.merge.base,     "--adapter", adapter,
+                                          "--to",   kOnVolume + f.merge.directory};
+        },
+        [](const Flags& f) -> std::string {
+          if (f.InCluster()) return OnVolumes({f.merge.base, f.ref.path, f.merge.directory});
+          return f.ref.path.empty() ? "name the adapter with --adapter" : "";
+        });
+    merge->add_option("--base", flags_->merge.base, "Hugging Face directory of the model; with --job VOLUME:PATH")
+        ->required();
+    merge->add_option(
+        "--adapter", flags_->ref.path,
+        "A checkpoint of an adapter, the checkpoint directory of a job, or a directory of PEFT; with --job "
+        "VOLUME:PATH, or the job's own unless given");
+    merge->add_option("--to", flags_->merge.directory, "Directory to write; new, or empty; with --job VOLUME:PATH")
+        ->required();
+    merge->add_option("--step", flags_->ref.step, "Of the checkpoints in that directory the one of this step")
+        ->check(CLI::NonNegativeNumber);
   }
 
   CLI::App& parent_;

@@ -44,17 +44,31 @@ int RunCheckpointsPrune(const std::string& root, const PruneFlags& flags, bool j
                         std::ostream& err);
 
 struct ExportFlags {
-  std::string to = "huggingface";  // or "dcp"
+  std::string to = "huggingface";  // or "dcp" or "peft"
   std::string directory;           // that is made, or is empty
-  std::string dtype;               // of huggingface: float32, bfloat16, float16; empty: as imported, or float32
-  std::string max_shard_size;      // of huggingface; empty: as imported, or 5GB
+  std::string dtype;           // of huggingface and peft: float32, bfloat16, float16; empty: as imported, or float32
+  std::string max_shard_size;  // of huggingface; empty: as imported, or 5GB
 };
 // Writes a checkpoint as others read it (trainer/checkpoint/export.h).
 int RunCheckpointsExport(const CheckpointRef& ref, const ExportFlags& flags, bool json, std::ostream& out,
                          std::ostream& err);
 
-// Makes a checkpoint of step 0 from the weights in `source` (trainer/checkpoint/import.h). `config` may be empty.
-int RunCheckpointsImport(const std::string& source, const std::string& root, const std::string& config, bool json,
-                         std::ostream& out, std::ostream& err);
+struct ImportFlags {
+  std::string source;
+  std::string config;  // empty: that of the source, or of the base
+  std::string base;    // of an adapter
+};
+// Makes a checkpoint of step 0 from the weights or the adapter in `source` (trainer/checkpoint/import.h).
+int RunCheckpointsImport(const ImportFlags& flags, const std::string& root, bool json, std::ostream& out,
+                         std::ostream& err);
+
+struct MergeFlags {
+  std::string base;       // a Hugging Face directory
+  std::string directory;  // that is made, or is empty
+};
+// Writes the base with the adapter added to its weights (trainer/checkpoint/merge.h). `adapter`: a checkpoint as the
+// others take it, or a directory in PEFT's layout, which has no steps.
+int RunCheckpointsMerge(const CheckpointRef& adapter, const MergeFlags& flags, bool json, std::ostream& out,
+                        std::ostream& err);
 
 }  // namespace trainyard::cli

@@ -1,4 +1,4 @@
-// RunCheckpointsExport and RunCheckpointsImport of commands.h.
+// RunCheckpointsExport, RunCheckpointsImport and RunCheckpointsMerge of commands.h.
 #include <ostream>
 
 #include <nlohmann/json.hpp>
@@ -8,8 +8,10 @@
 #include "operator/cli/checkpoints/commands.h"
 #include "operator/cli/checkpoints/locate.h"
 #include "operator/cli/exit_codes.h"
+#include "trainer/checkpoint/adapter_source.h"
 #include "trainer/checkpoint/export.h"
 #include "trainer/checkpoint/import.h"
+#include "trainer/checkpoint/merge.h"
 
 namespace trainyard::cli {
 namespace {
@@ -36,6 +38,9 @@ std::string ParentOf(std::string path) {
 Result<ExportInfo> Export(const std::string& path, const ExportFlags& flags) {
   if (flags.to == "dcp") return checkpoint::ExportDcp(path, flags.directory);
   checkpoint::HuggingFaceOptions options;
+  if (!flags.max_shard_size.empty() && flags.to == "peft") {
+    return Fail(ErrorCode::kInvalidArgument, "--max-shard-size: an adapter is one file");
+  }
   if (!flags.max_shard_size.empty()) {
     const Result<int64_t> most = ParseSize(flags.max_shard_size);
     if (!most) return Fail(most.error());
@@ -47,6 +52,7 @@ Result<ExportInfo> Export(const std::string& path, const ExportFlags& flags) {
   options.carried_root = ParentOf(path);
   Result<checkpoint::Reader> reader = checkpoint::Reader::Open(path);
   if (!reader) return Fail(reader.error());
+  if (flags.to == "peft") return checkpoint::ExportPeft(*reader, flags.directory, options.dtype);
   return checkpoint::ExportHuggingFace(*reader, flags.directory, options);
 }
 
@@ -70,12 +76,13 @@ int RunCheckpointsExport(const CheckpointRef& ref, const ExportFlags& flags, boo
   return kExitOk;
 }
 
-int RunCheckpointsImport(const std::string& source, const std::string& root, const std::string& config, bool json,
-                         std::ostream& out, std::ostream& err) {
+int RunCheckpointsImport(const ImportFlags& flags, const std::string& root, bool json, std::ostream& out,
+                         std::ostream& err) {
   checkpoint::ImportOptions options;
-  options.source = source;
+  options.source = flags.source;
   options.root = root;
-  options.config = config;
+  options.config = flags.config;
+  options.base = flags.base;
   options.time = RealClock().Now();
   const Result<checkpoint::ImportInfo> info = checkpoint::ImportWeights(options);
   if (!info) return Complain(info.error(), err);
@@ -91,6 +98,31 @@ int RunCheckpointsImport(const std::string& source, const std::string& root, con
   out << info->path << ": " << info->tensors << " tensors, " << FormatBytes(static_cast<double>(info->bytes));
   if (info->ignored > 0) out << "; " << info->ignored << " others of the source are no weights of the model";
   out << "\n";
+  return kExitOk;
+}
+
+int RunCheckpointsMerge(const CheckpointRef& adapter, const MergeFlags& flags, bool json, std::ostream& out,
+                        std::ostream& err) {
+  const bool peft = checkpoint::IsPeft(adapter.path);
+  if (peft && adapter.step) {
+    return Complain({ErrorCode::kInvalidArgument, adapter.path + " has no steps: leave --step out"}, err);
+  }
+  const Result<std::string> path = peft ? adapter.path : Locate(adapter, err);
+  if (!path) return Complain(path.error(), err);
+  const Result<checkpoint::MergeInfo> info = checkpoint::MergeAdapter({flags.base, *path, flags.directory});
+  if (!info) return Complain(info.error(), err);
+  if (json) {
+    const nlohmann::ordered_json answer = {
+        {"base", flags.base},           {"adapter", info->adapter_path}, {"directory", flags.directory},
+        {"matrices", info->matrices},   {"baseKnown", info->base_known}, {"tensors", info->written.tensors},
+        {"bytes", info->written.bytes}, {"files", info->written.files}};
+    out << answer.dump(2) << "\n";
+    return kExitOk;
+  }
+  out << flags.directory << ": " << info->written.tensors << " tensors, "
+      << FormatBytes(static_cast<double>(info->written.bytes)) << ", an adapter of rank " << info->adapter.rank
+      << " added to " << info->matrices << " of them\n";
+  if (!info->base_known) out << "the adapter does not say which base it was trained on: nothing was compared\n";
   return kExitOk;
 }
 

@@ -1,5 +1,6 @@
 // Writes a small checkpoint of three ranks into a directory and says on standard output what it must hold: for the
-// tests that read it with Python. The tensors of sample.h, or of a whole model with its train state.
+// tests that read it with Python. The tensors of sample.h, of a whole model with its train state, or of an adapter of
+// one.
 #include <cstdio>
 #include <string>
 
@@ -40,14 +41,26 @@ std::string WriteModel(const std::string& root, const ModelDescription& model) {
   return Describe(tensors);
 }
 
+// The adapter of such a model, of rank 4 for all its matrices.
+std::string WriteAdapter(const std::string& root, const ModelDescription& model) {
+  AdapterState state{.model = model, .adapter = {.rank = 4, .alpha = 8, .dropout = 0.1}, .base = {}};
+  state.adapter.targets = *ResolveTargets(model, {});
+  SaveAdapter(root, state, kStep, kWorld);
+  std::vector<SampleTensor> tensors;
+  for (const TensorInfo& t : AdapterTensorsOf(model, state.adapter)) tensors.push_back({t.name, t.global_shape});
+  return Describe(tensors);
+}
+
 int Main(int argc, char** argv) {
-  const std::string what = argc == 3 ? argv[2] : "";
-  if (argc < 2 || argc > 3 || (argc == 3 && what != "llama" && what != "gpt2")) {
-    std::fprintf(stderr, "usage: checkpoint_sample DIRECTORY [llama|gpt2]\n");
+  const std::string what = argc > 2 ? argv[2] : "", part = argc > 3 ? argv[3] : "";
+  if (argc < 2 || argc > 4 || (argc > 2 && what != "llama" && what != "gpt2") || (argc > 3 && part != "adapter")) {
+    std::fprintf(stderr, "usage: checkpoint_sample DIRECTORY [llama|gpt2 [adapter]]\n");
     return 2;
   }
-  Result<std::string> text =
-      what.empty() ? WriteSample(argv[1]) : WriteModel(argv[1], what == "llama" ? SmallLlama() : SmallGpt2());
+  const ModelDescription model = what == "gpt2" ? SmallGpt2() : SmallLlama();
+  Result<std::string> text = what.empty()   ? WriteSample(argv[1])
+                             : part.empty() ? WriteModel(argv[1], model)
+                                            : Result<std::string>(WriteAdapter(argv[1], model));
   if (!text) {
     std::fprintf(stderr, "checkpoint_sample: %s\n", text.error().message.c_str());
     return 1;

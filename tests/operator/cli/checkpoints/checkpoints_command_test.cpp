@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "operator/cli/checkpoints/pod.h"
 #include "operator/cli/exit_codes.h"
 #include "tests/trainer/checkpoint/model_sample.h"
 #include "tests/trainer/checkpoint/sample.h"
@@ -270,6 +271,44 @@ TEST_F(Checkpoints, ExportAndImportAreEachOthersInverse) {
   EXPECT_EQ(Run({"import", root_ + "/nowhere", root_ + "/again"}), kExitNotFound);
   EXPECT_THROW(Run({"export", job, out}), CLI::RequiredError);
   EXPECT_THROW(Run({"export", job, out, "--to", "gguf"}), CLI::ValidationError);
+}
+
+TEST_F(Checkpoints, AnAdapterGoesOutInAndIntoItsBase) {
+  using namespace checkpoint;
+  const std::string job = root_ + "/adapter", base = root_ + "/base", peft = root_ + "/peft", merged = root_ + "/merged";
+  WriteHuggingFace(base, SmallLlama(), root_ + "/base-job", {.dtype = "BF16"});
+  AdapterState state{.model = SmallLlama(), .adapter = {.rank = 2, .alpha = 4, .targets = {"q_proj"}}, .base = {}};
+  SaveAdapter(job, state, 5, 2);
+  EXPECT_EQ(Run({"list", job}), kExitOk);
+  EXPECT_EQ(Run({"verify", job}), kExitOk);
+  EXPECT_EQ(Run({"show", job}), kExitOk);
+  EXPECT_THAT(out_.str(), HasSubstr("model.layers.1.self_attn.q_proj.lora_B.weight"));
+  EXPECT_EQ(Run({"export", job, root_ + "/hf", "--to", "huggingface"}), kExitBadInput);
+  EXPECT_THAT(err_.str(), HasSubstr("merge the two (trainyard checkpoints merge), or export the adapter alone with --to "
+                                    "peft\n"));
+  EXPECT_EQ(Run({"export", job, peft, "--to", "peft", "--max-shard-size", "1GB"}), kExitBadInput);
+  EXPECT_EQ(Run({"export", job, peft, "--to", "peft"}), kExitOk) << err_.str();
+  EXPECT_THAT(out_.str(), testing::StartsWith("step-00000005: 4 tensors, "));
+  EXPECT_EQ(Run({"import", peft, root_ + "/back"}), kExitBadInput);
+  EXPECT_THAT(err_.str(), HasSubstr("is an adapter: --base names the directory of its model\n"));
+  EXPECT_EQ(Run({"import", peft, root_ + "/back", "--base", base}), kExitOk) << err_.str();
+  EXPECT_EQ(Run({"diff", "--weights-only", job, root_ + "/back"}), kExitOk) << out_.str();
+  EXPECT_EQ(Run({"merge", "--base", base, "--adapter", peft, "--to", merged}), kExitOk) << err_.str();
+  EXPECT_THAT(out_.str(), HasSubstr(", an adapter of rank 2 added to 2 of them\nthe adapter does not say which base"));
+  EXPECT_EQ(Run({"merge", "--base", base, "--adapter", root_ + "/back", "--to", merged}), kExitBadInput);
+  EXPECT_THAT(err_.str(), HasSubstr("merged is not empty"));
+  EXPECT_EQ(Run({"merge", "--base", base, "--adapter", root_ + "/back", "--step", "0", "--to", root_ + "/m", "--json"}),
+            kExitOk)
+      << err_.str();
+  EXPECT_EQ(nlohmann::json::parse(out_.str())["baseKnown"], true);
+  EXPECT_EQ(Run({"merge", "--base", base, "--adapter", peft, "--step", "0", "--to", root_ + "/n"}), kExitBadInput);
+  EXPECT_EQ(Run({"merge", "--base", base, "--adapter", root_ + "/nowhere", "--to", root_ + "/n"}), kExitNotFound);
+  EXPECT_EQ(Run({"merge", "--base", base, "--to", root_ + "/n"}), kExitBadInput);
+  EXPECT_EQ(err_.str(), "trainyard: name the adapter with --adapter\n");
+  // With a job its own checkpoints are the adapter.
+  EXPECT_EQ(Run({"merge", "--job", "j", "--base", "models:m", "--to", "models:out"}), 7);
+  EXPECT_EQ(in_pod_, (std::vector<std::string>{"merge", "--base", kOnVolume + std::string("models:m"), "--adapter",
+                                               kDirectory, "--to", kOnVolume + std::string("models:out")}));
 }
 
 TEST_F(Checkpoints, WithAJobTheCommandGoesToAPod) {
