@@ -79,7 +79,8 @@ TEST_P(PlanDocs, ShowsWhatTheCommandPrints) {
   EXPECT_EQ(text, anew) << GetParam() << " shows another output; if the new one is meant, run with UPDATE_GOLDEN=1";
 }
 
-INSTANTIATE_TEST_SUITE_P(Documents, PlanDocs, testing::Values("docs/sizing.md", "docs/models.md", "docs/examples/plan.md"));
+INSTANTIATE_TEST_SUITE_P(Documents, PlanDocs,
+                         testing::Values("docs/sizing.md", "docs/models.md", "docs/examples/plan.md"));
 
 // The commands that people were promised to find there.
 TEST(PlanExamples, AreAllThere) {

@@ -275,7 +275,8 @@ TEST_F(Checkpoints, ExportAndImportAreEachOthersInverse) {
 
 TEST_F(Checkpoints, AnAdapterGoesOutInAndIntoItsBase) {
   using namespace checkpoint;
-  const std::string job = root_ + "/adapter", base = root_ + "/base", peft = root_ + "/peft", merged = root_ + "/merged";
+  const std::string job = root_ + "/adapter", base = root_ + "/base", peft = root_ + "/peft",
+                    merged = root_ + "/merged";
   WriteHuggingFace(base, SmallLlama(), root_ + "/base-job", {.dtype = "BF16"});
   AdapterState state{.model = SmallLlama(), .adapter = {.rank = 2, .alpha = 4, .targets = {"q_proj"}}, .base = {}};
   SaveAdapter(job, state, 5, 2);
@@ -284,8 +285,9 @@ TEST_F(Checkpoints, AnAdapterGoesOutInAndIntoItsBase) {
   EXPECT_EQ(Run({"show", job}), kExitOk);
   EXPECT_THAT(out_.str(), HasSubstr("model.layers.1.self_attn.q_proj.lora_B.weight"));
   EXPECT_EQ(Run({"export", job, root_ + "/hf", "--to", "huggingface"}), kExitBadInput);
-  EXPECT_THAT(err_.str(), HasSubstr("merge the two (trainyard checkpoints merge), or export the adapter alone with --to "
-                                    "peft\n"));
+  EXPECT_THAT(err_.str(),
+              HasSubstr("merge the two (trainyard checkpoints merge), or export the adapter alone with --to "
+                        "peft\n"));
   EXPECT_EQ(Run({"export", job, peft, "--to", "peft", "--max-shard-size", "1GB"}), kExitBadInput);
   EXPECT_EQ(Run({"export", job, peft, "--to", "peft"}), kExitOk) << err_.str();
   EXPECT_THAT(out_.str(), testing::StartsWith("step-00000005: 4 tensors, "));
