@@ -11,7 +11,6 @@ namespace {
 double Tokens(const MemoryInput& in) { return static_cast<double>(in.micro_batch) * static_cast<double>(in.sequence); }
 double TensorParallel(const MemoryInput& in) { return static_cast<double>(std::max<int64_t>(1, in.tensor_parallel)); }
 
-double BlockHere(const MemoryInput& in, const TensorSums& sums) { return sums.block / TensorParallel(in); }
 double RootHere(const MemoryInput& in, const TensorSums& sums) {
   return (in.pipeline_parallel > 1 ? sums.larger_end : sums.root) / TensorParallel(in);
 }
