@@ -223,6 +223,9 @@ void CheckCombinations(const Job& job, Problems& problems) {
   require(t.determinism != Determinism::kWorldSize || (t.global_batch_size - 1) / t.micro_batch_size < int64_t{1} << 20,
           "training.microBatchSize: " + n(t.micro_batch_size) + " cuts training.globalBatchSize " +
               n(t.global_batch_size) + " into more than 1048576, too many for training.determinism WorldSize");
+  require(t.determinism != Determinism::kWorldSize || t.optimizer.kind != OptimizerKind::kAdafactor,
+          "training.determinism: WorldSize cannot be had with training.optimizer.name Adafactor, whose statistics are "
+          "floating-point sums over ranks; use AdamW or AdamW8bit, or determinism Layout");
   require(!t.optimizer.nesterov || t.optimizer.momentum > 0,
           "training.optimizer.nesterov: true needs training.optimizer.momentum above 0");
   require(t.schedule.warmup_steps <= t.steps, "training.schedule.warmupSteps: " + n(t.schedule.warmup_steps) +

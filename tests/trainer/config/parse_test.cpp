@@ -69,6 +69,15 @@ TEST(ParseJob, DeterminismIsOptional) {
   EXPECT_EQ(ErrorOf(document),
             "training.microBatchSize: 1 cuts training.globalBatchSize 1048577 into more than 1048576, too many for "
             "training.determinism WorldSize");
+  document = Valid();
+  document["training"]["optimizer"] = {{"name", "Adafactor"}, {"learningRate", 0.01}, {"weightDecay", 0.1}};
+  EXPECT_EQ(ErrorOf(document), "");
+  document["training"]["determinism"] = "WorldSize";
+  document["training"]["threads"] = 3;
+  EXPECT_EQ(
+      ErrorOf(document),
+      "training.determinism: WorldSize cannot be had with training.optimizer.name Adafactor, whose statistics are "
+      "floating-point sums over ranks; use AdamW or AdamW8bit, or determinism Layout");
 }
 
 TEST(ParseJob, OnNonFiniteLossIsStopUnlessSaid) {
