@@ -1,17 +1,18 @@
 // What it takes to start from a published model: a rank's rows of a BF16 directory into fp32 shards, against a plain
 // read of the same bytes, both from a disk that has forgotten them; and the memory that a rank needs besides its shard.
-//   import_bench [--json FILE] [--pairs N] [--directory DIR] [--megabytes N]
+// --help says how it is called.
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
+
+#include <CLI/CLI.hpp>
 
 #include "tests/bench/report.h"
 #include "trainer/checkpoint/foreign_model.h"
@@ -118,12 +119,12 @@ int Main(int argc, char** argv) {
   std::string json, place = "/var/tmp";
   int pairs = 7;
   int64_t megabytes = 800;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    if (std::strcmp(argv[i], "--json") == 0) json = argv[i + 1];
-    if (std::strcmp(argv[i], "--pairs") == 0) pairs = std::max(5, std::atoi(argv[i + 1]));
-    if (std::strcmp(argv[i], "--directory") == 0) place = argv[i + 1];
-    if (std::strcmp(argv[i], "--megabytes") == 0) megabytes = std::max(200, std::atoi(argv[i + 1]));
-  }
+  CLI::App app("How fast and in how much memory a rank reads its rows of a Hugging Face directory", "import_bench");
+  app.add_option("--json", json, "File to put the rows in, beside those that others wrote");
+  app.add_option("--pairs", pairs, "Imports and plain reads, in turns")->check(CLI::Range(5, 1000));
+  app.add_option("--directory", place, "Where the weights are written and read: the disk that is measured");
+  app.add_option("--megabytes", megabytes, "Of weights in BF16")->check(CLI::Range(200, 1'000'000));
+  CLI11_PARSE(app, argc, argv);
   std::string directory = place + "/trainyard-import-bench-XXXXXX";
   if (mkdtemp(directory.data()) == nullptr) Die("no directory can be made in " + place);
   const ModelDescription model = Model(megabytes);
