@@ -1,6 +1,8 @@
 #include "trainer/checkpoint/foreign_model.h"
 
 #include <algorithm>
+#include <set>
+#include <string_view>
 
 #include "trainer/checkpoint/base_hash.h"
 #include "trainer/checkpoint/dtype.h"
@@ -13,8 +15,17 @@ constexpr int64_t kPieceBytes = 4 << 20;
 
 tl::unexpected<Error> Bad(const std::string& what) { return Fail(ErrorCode::kInvalidArgument, what); }
 
+// "[2, 3]"
 std::string Words(const std::vector<int64_t>& shape) {
-  return Box{std::vector<int64_t>(shape.size(), 0), shape}.ToString();
+  std::string text;
+  for (const int64_t size : shape) text += (text.empty() ? "" : ", ") + std::to_string(size);
+  return "[" + text + "]";
+}
+
+// A parameter of a block, by its name. GPT-2's mask is called attn.bias, and is none.
+bool IsBlockParameter(std::string_view name) {
+  const bool block = name.starts_with("model.layers.") || name.starts_with("transformer.h.");
+  return block && (name.ends_with(".weight") || name.ends_with(".bias")) && !name.ends_with(".attn.bias");
 }
 
 }  // namespace
@@ -27,15 +38,27 @@ Result<ForeignModel> ForeignModel::Open(const std::string& directory, const Mode
   Result<ForeignNames> names = ForeignNames::Learn(model, all);
   if (!names) return Fail(names.error());
   const std::vector<TensorInfo> ours = TensorsOf(model);
+  std::set<std::string> known;
   for (const TensorInfo& tensor : ours) {
     const std::string foreign = names->Of(tensor.name);
     const auto found = tensors->all().find(foreign);
     if (found == tensors->all().end()) return Bad("tensor " + foreign + " is missing in " + directory);
+    const auto bad = [&](const std::string& what) {
+      return Bad(tensors->files()[found->second.parts[0].file] + ": tensor " + foreign + what);
+    };
     if (found->second.shape != tensor.global_shape) {
-      return Bad("tensor " + foreign + " is " + Words(found->second.shape) + ", by config.json it is " +
-                 Words(tensor.global_shape));
+      return bad(" is " + Words(found->second.shape) + ", by config.json it is " + Words(tensor.global_shape));
     }
-    if (!IsFloat(found->second.dtype)) return Bad("tensor " + foreign + " is " + found->second.dtype + ", no float");
+    if (!IsFloat(found->second.dtype)) {
+      return bad(" is " + found->second.dtype + "; F32, BF16 and F16 can be read: save the model in one of them");
+    }
+    known.insert(foreign);
+  }
+  // A layer or a bias that config.json does not know of would be left out of what the model computes.
+  for (const auto& [name, tensor] : tensors->all()) {
+    if (known.contains(name) || !IsBlockParameter(names->Whole(name))) continue;
+    return Bad(tensors->files()[tensor.parts[0].file] + ": tensor " + name +
+               " is a parameter that the model of config.json does not have: the two do not belong together");
   }
   const auto ignored = static_cast<int64_t>(all.size()) - static_cast<int64_t>(ours.size());
   return ForeignModel(std::move(*tensors), std::move(*names), ignored);

@@ -16,8 +16,8 @@ namespace trainyard::checkpoint {
 class ForeignModel {
  public:
   // Reads headers only. Names are taken as foreign_names.h says. Errors: those of ForeignTensors::Open;
-  // kInvalidArgument for a tensor that is missing, of another shape, or of no float type: directory and tensor are
-  // named.
+  // kInvalidArgument for a tensor that is missing, of another shape, or of no float type, and for parameters of
+  // blocks that the model does not have: file and tensor are named.
   static Result<ForeignModel> Open(const std::string& directory, const ModelDescription& model,
                                    FileSystem& fs = PosixFileSystem());
 

@@ -46,4 +46,9 @@ std::string ForeignNames::Of(const std::string& ours) const {
   return prefix_ + (shortened ? ours.substr(kGpt2Prefix.size()) : ours);
 }
 
+std::string ForeignNames::Whole(const std::string& foreign) const {
+  if (!foreign.starts_with(prefix_)) return "";
+  return (shortened_ ? std::string(kGpt2Prefix) : "") + foreign.substr(prefix_.size());
+}
+
 }  // namespace trainyard::checkpoint

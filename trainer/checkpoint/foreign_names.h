@@ -17,6 +17,8 @@ class ForeignNames {
   static Result<ForeignNames> Learn(const ModelDescription& model, const std::vector<std::string>& names);
 
   std::string Of(const std::string& ours) const;
+  // The other way: as transformers calls it. Empty for a name without the prefix.
+  std::string Whole(const std::string& foreign) const;
   // No prefix: transformers finds the tensors under these names.
   bool plain() const { return prefix_.empty(); }
 

@@ -82,7 +82,12 @@ Result<ForeignTensors> ForeignTensors::Open(const std::string& directory, FileSy
     files = std::move(*all);
   }
   for (const std::string& file : files) {
-    if (Status s = out.AddFile(directory + "/" + file); !s) return Fail(s.error());
+    const Status s = out.AddFile(directory + "/" + file);
+    if (!s && s.error().code == ErrorCode::kNotFound && index) {
+      return Fail(ErrorCode::kNotFound, directory + "/" + file + " is not there, but " + kIndexFile +
+                                            " names it: a part of the model is missing");
+    }
+    if (!s) return Fail(s.error());
   }
   if (index) {
     for (const auto& [tensor, file] : *index) {

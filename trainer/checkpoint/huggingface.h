@@ -37,8 +37,8 @@ nlohmann::ordered_json ConfigJson(const ModelDescription& model, const std::stri
 // The inverse, for what our trainer computes exactly alike, in the spelling of transformers 4 (rope_theta and
 // rope_scaling) or 5 (rope_parameters). Dropout is passed over: our trainer has none. Error: kInvalidArgument for
 // another architecture, for impossible sizes, for anything that would change what the model computes and that our
-// trainer does not, and for keys that nobody here knows: any of them might. The key is named.
-Result<ModelDescription> ParseConfigJson(const nlohmann::json& config);
+// trainer does not, and for keys that nobody here knows: any of them might. The key is named, behind `where`.
+Result<ModelDescription> ParseConfigJson(const nlohmann::json& config, const std::string& where = "config.json");
 
 // The same of a file; symbolic links are followed. Errors name it; kNotFound; of the file system.
 Result<ModelDescription> ReadConfigJson(const std::string& path, FileSystem& fs = PosixFileSystem());

@@ -301,16 +301,16 @@ const Known* KnownOf(const json& config) {
 
 }  // namespace
 
-Result<ModelDescription> ParseConfigJson(const json& config) {
+Result<ModelDescription> ParseConfigJson(const json& config, const std::string& where) {
   const auto bad = [](const std::string& what) { return Fail(ErrorCode::kInvalidArgument, what); };
-  if (!config.is_object()) return bad("config.json: it is not a JSON object");
+  if (!config.is_object()) return bad(where + ": it is not a JSON object");
   const Known* known = KnownOf(config);
   if (known == nullptr) {
     std::string names;
     for (const Known& one : kKnown) names += (names.empty() ? "" : ", ") + std::string(one.architecture);
-    return bad("config.json: architectures: only " + names + " can be trained here, one of them at a time");
+    return bad(where + ": architectures: only " + names + " can be trained here, one of them at a time");
   }
-  ConfigFields fields(config, "config.json");
+  ConfigFields fields(config, where);
   ModelDescription m = known->parse(fields);
   fields.Only("pruned_heads", {json::object()});
   fields.Finish(Harmless());
@@ -323,9 +323,7 @@ Result<ModelDescription> ReadConfigJson(const std::string& path, FileSystem& fs)
   if (!text && text.error().code == ErrorCode::kNotFound) return Fail(ErrorCode::kNotFound, path + " does not exist");
   if (!text) return Fail(text.error());
   const json config = json::parse(*text, nullptr, /*allow_exceptions=*/false);
-  Result<ModelDescription> model = ParseConfigJson(config);
-  if (!model) return Fail(model.error().Wrap(path));
-  return model;
+  return ParseConfigJson(config, path);
 }
 
 }  // namespace trainyard::checkpoint

@@ -185,6 +185,9 @@ std::string FollowLinks(const std::string& path) {
 
 Result<SafetensorsHeader> ParseSafetensorsHeader(std::string_view text, int64_t file_bytes) {
   uint64_t length = 0;
+  if (text.starts_with("version ")) {  // as a length, far too large
+    return Loss("it is a pointer of Git LFS and not the file: fetch it with git lfs pull");
+  }
   if (text.size() < 8) return Loss("it is too short for a safetensors file");
   std::memcpy(&length, text.data(), 8);
   if (length > static_cast<uint64_t>(kMaxHeaderBytes) || static_cast<int64_t>(length) > file_bytes - 8 ||

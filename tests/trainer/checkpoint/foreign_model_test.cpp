@@ -153,8 +153,15 @@ TEST_F(ForeignModelTest, OneLineForEachBadSource) {
   ModelDescription model = SmallQwen2();
   EXPECT_EQ(Problem(model), "none");
   model.vocab = 41;
-  EXPECT_EQ(Problem(model), "tensor model.embed_tokens.weight is [0:40, 0:16], by config.json it is [0:41, 0:16]");
+  EXPECT_EQ(
+      Problem(model),
+      source_ + "/model.safetensors: tensor model.embed_tokens.weight is [40, 16], by config.json it is [41, 16]");
   model.vocab = 40;
+  model.qkv_bias = false;
+  EXPECT_EQ(Problem(model), source_ +
+                                "/model.safetensors: tensor model.layers.0.self_attn.k_proj.bias is a parameter "
+                                "that the model of config.json does not have: the two do not belong together");
+  model.qkv_bias = true;
   model.qk_norm = true;
   EXPECT_EQ(Problem(model), "tensor model.layers.0.self_attn.q_norm.weight is missing in " + source_);
   EXPECT_EQ(Problem(SmallGpt2()),

@@ -20,6 +20,7 @@ namespace {
 
 namespace stdfs = std::filesystem;
 using testing::HasSubstr;
+using testing::StartsWith;
 
 void Write(const std::string& path, const std::string& text) {
   std::ofstream out(path, std::ios::binary);
@@ -250,24 +251,36 @@ TEST_F(Import, AnIndexCannotLeadOutOfItsDirectory) {
 TEST_F(Import, OneLineForEachBadSource) {
   EXPECT_THAT(Problem(), HasSubstr("config.json does not exist"));
   MakeSource(SmallLlama());
+  const std::string file = source_ + "/model.safetensors";
   SetConfig("vocab_size", 41);
-  EXPECT_EQ(Problem(), "tensor model.embed_tokens.weight is [0:40, 0:16], by config.json it is [0:41, 0:16]");
+  EXPECT_EQ(Problem(), file + ": tensor model.embed_tokens.weight is [40, 16], by config.json it is [41, 16]");
   SetConfig("vocab_size", 40);
   SetConfig("num_hidden_layers", 3);
   EXPECT_EQ(Problem(), "tensor model.layers.2.self_attn.q_proj.weight is missing in " + source_);
   SetConfig("num_hidden_layers", 2);
   SetConfig("rope_scaling", {{"type", "dynamic"}});
-  EXPECT_THAT(Problem(), HasSubstr("/config.json: config.json: rope_scaling: "));
+  EXPECT_THAT(Problem(), StartsWith(source_ + "/config.json: rope_scaling: "));
   SetConfig("rope_scaling", nullptr);
-  const std::string file = source_ + "/model.safetensors";
+  SetConfig("num_hidden_layers", 1);
+  EXPECT_EQ(Problem(), file +
+                           ": tensor model.layers.1.input_layernorm.weight is a parameter that the model of "
+                           "config.json does not have: the two do not belong together");
+  SetConfig("num_hidden_layers", 2);
   Write(source_ + "/model.safetensors.index.json",
         R"({"weight_map":{"lm_head.weight":"model.safetensors","gone":"model.safetensors"}})");
   EXPECT_THAT(Problem(), HasSubstr("index.json: tensor gone is not in model.safetensors"));
+  Write(source_ + "/model.safetensors.index.json",
+        R"({"weight_map":{"lm_head.weight":"model.safetensors","gone":"model-2.safetensors"}})");
+  EXPECT_EQ(Problem(), source_ +
+                           "/model-2.safetensors is not there, but model.safetensors.index.json names it: a part "
+                           "of the model is missing");
   stdfs::remove(source_ + "/model.safetensors.index.json");
   stdfs::resize_file(file, stdfs::file_size(file) - 1);
   EXPECT_THAT(Problem(), HasSubstr("/model.safetensors: tensor \""));
   stdfs::resize_file(file, 5);
   EXPECT_EQ(Problem(), file + ": it is too short for a safetensors file");
+  Write(file, "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 269060552\n");
+  EXPECT_EQ(Problem(), file + ": it is a pointer of Git LFS and not the file: fetch it with git lfs pull");
   stdfs::remove(file);
   EXPECT_EQ(Problem(), "there is no *.safetensors file in " + source_);
   Write(source_ + "/pytorch_model.bin", "");
