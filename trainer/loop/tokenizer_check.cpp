@@ -33,9 +33,26 @@ Outcome<void> CheckModel(const std::string& directory, const data::TokenOrigin& 
                                         "'");
 }
 
+constexpr int64_t kByteVocab = 256;
+
+// Bytes as tokens are noise to a model with a tokenizer of its own. One of 256 tokens may have been trained on bytes.
+Outcome<void> CheckBytes(const Session& s) {
+  if (s.job.data.format != config::DataFormat::kText || s.description.vocab <= kByteVocab) return {};
+  for (const std::string& directory : ModelDirectories(s)) {
+    const auto hash = tokenizer::HashIn(directory);
+    if (!hash) return Fails(contract::kExitData, hash.error().message);
+    if (!*hash) continue;
+    return Fails(contract::kExitData, "data.format Text makes each byte a token, and the model has a tokenizer in " +
+                                          directory + "; make token files with 'trainyard data tokenize --tokenizer " +
+                                          directory + "' and say data.format Tokens");
+  }
+  return {};
+}
+
 }  // namespace
 
 Outcome<void> CheckTokenizers(const Session& s) {
+  if (auto fits = CheckBytes(s); !fits) return fits;
   std::vector<const data::TokenSource*> sources;
   for (const auto& source : s.train_sources) sources.push_back(source.get());
   if (s.validation_source) sources.push_back(s.validation_source.get());

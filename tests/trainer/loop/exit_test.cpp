@@ -99,6 +99,14 @@ std::string TokenFile(const std::vector<uint16_t>& tokens, uint64_t vocab, uint6
   return file.insert(32, std::string(reinterpret_cast<const char*>(&tokenizer), 8) + std::string(24, '\0'));
 }
 
+void WriteSmallConfig(const std::string& directory, int vocab) {
+  std::filesystem::create_directories(directory);
+  WriteText(directory + "/config.json", R"({"model_type": "llama", "num_hidden_layers": 1, "hidden_size": 16,
+    "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 24, "max_position_embeddings": 64,
+    "rope_theta": 10000.0, "rms_norm_eps": 1e-5, "hidden_act": "silu", "tie_word_embeddings": false, "vocab_size": )" +
+                                            std::to_string(vocab) + "}");
+}
+
 // Tokens mean something to the model whose tokenizer made them, and to no other.
 TEST_F(ExitTest, TokensOfAnotherTokenizer) {
   const std::vector<uint16_t> tokens(8 * 32 * 60 + 1, 7);
@@ -124,13 +132,20 @@ TEST_F(ExitTest, TokensOfAnotherTokenizer) {
   };
   differs_from(CheckpointRoot() + "/huggingface", 2);
   const std::string model = dir_ / "volumes/models/small";
-  std::filesystem::create_directories(model);
-  WriteText(model + "/config.json",
-            R"({"model_type": "llama", "num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2,
-    "num_key_value_heads": 1, "intermediate_size": 24, "vocab_size": 256, "max_position_embeddings": 64, "rope_theta": 10000.0,
-    "rms_norm_eps": 1e-5, "hidden_act": "silu", "tie_word_embeddings": false})");
+  WriteSmallConfig(model, 256);
   job_["model"] = {{"pretrained", {{"volume", "models"}, {"path", "small"}}}};
   differs_from(model, 3);
+}
+
+// Bytes are noise to a model that was trained on tokens.
+TEST_F(ExitTest, TextForAModelWithATokenizer) {
+  const std::string model = dir_ / "volumes/models/small";
+  WriteSmallConfig(model, 257);
+  WriteText(model + "/tokenizer.model", "");
+  job_["model"] = {{"pretrained", {{"volume", "models"}, {"path", "small"}}}};
+  Expect(contract::kExitData, "Configuration",
+         AllOf(HasSubstr("data.format Text makes each byte a token, and the model has a tokenizer in " + model),
+               HasSubstr("trainyard data tokenize")));
 }
 
 // The file is mapped: what another program cuts off is gone at the next touch.
