@@ -1,13 +1,12 @@
 // What an imported model carries along with its checkpoints, and that it comes out as it came in, byte for byte.
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <map>
-#include <sstream>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/trainer/checkpoint/file_text.h"
 #include "tests/trainer/checkpoint/model_sample.h"
 #include "trainer/checkpoint/dtype.h"
 #include "trainer/checkpoint/export.h"
@@ -22,14 +21,6 @@ namespace {
 namespace stdfs = std::filesystem;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-std::string Text(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream out;
-  out << in.rdbuf();
-  return out.str();
-}
-void Write(const std::string& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
 
 std::map<std::string, std::string> Files(const std::string& directory) {
   std::map<std::string, std::string> out;

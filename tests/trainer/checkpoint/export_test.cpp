@@ -4,12 +4,12 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "operator/base/ids.h"
+#include "tests/trainer/checkpoint/file_text.h"
 #include "tests/trainer/checkpoint/model_sample.h"
 #include "trainer/checkpoint/dtype.h"
 #include "trainer/checkpoint/fence.h"
@@ -21,13 +21,6 @@ namespace {
 namespace stdfs = std::filesystem;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-std::string Text(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream out;
-  out << in.rdbuf();
-  return out.str();
-}
 
 // Lines "name rows columns" of what transformers saves itself; see tests/python/transformers_names.py.
 std::vector<std::string> TransformersNames(const std::string& file) {

@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/trainer/checkpoint/file_text.h"
 #include "tests/trainer/checkpoint/model_sample.h"
 #include "trainer/checkpoint/compare.h"
 #include "trainer/checkpoint/dtype.h"
@@ -21,11 +22,6 @@ namespace {
 namespace stdfs = std::filesystem;
 using testing::HasSubstr;
 using testing::StartsWith;
-
-void Write(const std::string& path, const std::string& text) {
-  std::ofstream out(path, std::ios::binary);
-  out << text;
-}
 
 // ---- headers -----------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/trainer/checkpoint/file_text.h"
 #include "tests/trainer/checkpoint/sample.h"
 #include "trainer/checkpoint/fence.h"
 #include "trainer/checkpoint/reader.h"
@@ -23,11 +24,6 @@ namespace fs = std::filesystem;
 using testing::HasSubstr;
 
 const Fence kFence{"4f6e-uid", 1, 0};
-
-std::string Slurp(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 
 class Writer : public testing::Test {
  protected:
@@ -45,7 +41,7 @@ TEST_F(Writer, FilesAreSafetensorsWithShardingInformation) {
         "optim/shard-00003-model-00001-of-00001.safetensors", "optim/shard-00003-model-00001-of-00001.hashes"}) {
     EXPECT_TRUE(fs::exists(step / name)) << name;
   }
-  const std::string text = Slurp(step / "model/shard-00002-model-00001-of-00001.safetensors");
+  const std::string text = Text(step / "model/shard-00002-model-00001-of-00001.safetensors");
   uint64_t length = 0;
   std::memcpy(&length, text.data(), 8);
   EXPECT_EQ((8 + length) % 4096, 0u) << "the data begins on a page";
@@ -191,7 +187,7 @@ TEST_F(Writer, ABadCheckpointOfTheSameStepIsReplaced) {
 TEST_F(Writer, SomethingElseInTheWayIsNotTouched) {
   std::ofstream(root_ + "/step-00000007") << "mine";
   EXPECT_THAT(SaveSample(root_, 7, kFence, 1).error().message, HasSubstr("in the way and is not a directory"));
-  EXPECT_EQ(Slurp(root_ + "/step-00000007"), "mine");
+  EXPECT_EQ(Text(root_ + "/step-00000007"), "mine");
 }
 
 TEST_F(Writer, AVolumeThatIsNotSharedIsNamed) {
