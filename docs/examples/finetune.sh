@@ -9,6 +9,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 dir=$(realpath -m "${1:-.trainyard/finetune}")
 bin=${TRAINYARD_BIN:-build/release/bin}
 examples=docs/examples/finetune
+noun=tourist
 
 say() { printf '\n== %s\n' "$*"; }
 die() { printf 'finetune: %s\n' "$*" >&2; exit 1; }
@@ -18,7 +19,8 @@ if [ -z "${TRAINYARD_BIN:-}" ]; then
   bash tests/setup.sh
   mkdir -p build
   cmake --preset release >build/configure.log 2>&1 || { cat build/configure.log; exit 1; }
-  cmake --build --preset release --parallel "$(nproc)" --target trainyard trainyard-launch trainyard-trainer
+  cmake --build --preset release --parallel "$(nproc)" \
+    --target trainyard trainyard-launch trainyard-trainer trainyard-generate
 fi
 [ ! -e "$dir" ] || [ -f "$dir/.finetune" ] || die "$dir is not a directory of an earlier run: name another one"
 rm -rf "$dir"
@@ -44,6 +46,10 @@ say "Train on 2 ranks"
 say "What came of it"
 "$bin/trainyard" checkpoints list "$dir/volumes/checkpoints/finetune"
 ls -sh "$dir/volumes/models/smollm2-135m-dictionary"
+for name in instruct dictionary; do
+  printf '\n$ trainyard generate --model smollm2-135m-%s --chat --prompt %s\n' $name "'Define the noun \"$noun\".'"
+  "$bin/trainyard" generate --model "$dir/volumes/models/smollm2-135m-$name" --chat --prompt "Define the noun \"$noun\"." --tokens 40
+done
 python3 - "$dir/jobs/default/finetune.json" <<'PY'
 import json, sys
 status = json.load(open(sys.argv[1]))["status"]
