@@ -81,6 +81,11 @@ void CheckTraining(Checks& c, const Training& t) {
   c.Range(p + "steps", t.steps, 1, kMaxSteps);
   CheckOptimizer(c, t.optimizer);
   CheckSchedule(c, t.schedule, t.steps);
+  if (t.optimizer.name == OptimizerKind::kAdafactor && t.determinism == Determinism::kWorldSize) {
+    c.Report(p + "determinism",
+             "WorldSize cannot be had with Adafactor, whose statistics are floating-point sums over GPUs; use AdamW or "
+             "AdamW8bit, or Layout");
+  }
   c.Range(p + "gradientClipNorm", t.gradient_clip_norm, 0, 1e6);
   c.Range(p + "evaluation.everySteps", t.evaluation.every_steps, 0, kMaxSteps);
   c.Range(p + "evaluation.batches", t.evaluation.batches, 1, 1'000'000);
