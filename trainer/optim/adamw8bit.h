@@ -20,7 +20,8 @@ void AdamW8bitUpdate(const at::Tensor& param, const at::Tensor& grad, const at::
                      const at::Tensor& exp_avg_sq, const AdamW8bitOptions& options, double lr, double grad_scale,
                      int64_t step);
 
-// The same by ATen operations, for memory that the kernel does not reach; in host memory the same bits.
+// The same by ATen operations, for memory that the kernel does not reach. In host memory the moments are the same
+// bytes, and weights differ by no more than the rounding of a root, which the library may do otherwise.
 void AdamW8bitByOperations(const at::Tensor& param, const at::Tensor& grad, const at::Tensor& exp_avg,
                            const at::Tensor& exp_avg_sq, const AdamW8bitOptions& options, double lr, double grad_scale,
                            int64_t step);

@@ -34,7 +34,8 @@ std::vector<engine::UnitSpec> Units() {
 std::map<std::string, at::Tensor> Source() {
   std::map<std::string, at::Tensor> source;
   at::manual_seed(8);
-  for (const ParamSpec& spec : Units()[0].params) source[spec.name] = at::randn(spec.shape);
+  const std::vector<engine::UnitSpec> units = Units();
+  for (const ParamSpec& spec : units[0].params) source[spec.name] = at::randn(spec.shape);
   return source;
 }
 
@@ -64,7 +65,8 @@ TEST(LiveState, Nf4IsQuantisedWhileItIsRead) {
                                .offload = offload,
                                .offload_place = engine::testing::ScratchPlace()});
         int64_t most = 0;
-        const Status read = ReadInto(engine, true, [&](const auto& slices) { return ReadFrom(source, slices, most); });
+        const Status read =
+            ReadInto(engine, Part::kFrozen, [&](const auto& slices) { return ReadFrom(source, slices, most); });
         ASSERT_TRUE(read) << read.error().message;
         EXPECT_LE(most, 32 << 20);
         for (const engine::ShardView& shard : engine.Shards()) {
@@ -83,7 +85,8 @@ TEST(LiveState, ANumberThatIsNotFiniteIsNamed) {
   RunRanks(1, [&](int, device::Device& device, dist::Comm& comm) {
     engine::Engine engine(device, comm, Units(), {});
     int64_t most = 0;
-    const Status read = ReadInto(engine, true, [&](const auto& slices) { return ReadFrom(source, slices, most); });
+    const Status read =
+        ReadInto(engine, Part::kFrozen, [&](const auto& slices) { return ReadFrom(source, slices, most); });
     ASSERT_FALSE(read);
     EXPECT_THAT(read.error().message,
                 ::testing::StartsWith("packed.weight has a number that is not finite in rows 2046 to 2099"));
@@ -108,15 +111,13 @@ TEST(LiveState, OfEachOptimizerHasItsNamesAndTypes) {
     return all;
   };
   using ::testing::ElementsAre;
-  EXPECT_THAT(
-      tensors(optim::AdamW8bitOptions{}),
-      ElementsAre("bias F32 [4]", "frozen.weight F32 [3, 5]", "large.weight F32 [15, 300]",
-                  "state.bias.exp_avg F32 [4]", "state.bias.exp_avg_sq F32 [4]",
-                  "state.large.weight.exp_avg_8bit U8 [15, 308]", "state.large.weight.exp_avg_sq_8bit U8 [15, 308]"));
+  EXPECT_THAT(tensors(optim::AdamW8bitOptions{}),
+              ElementsAre("bias F32 [4]", "large.weight F32 [15, 300]", "state.bias.exp_avg F32 [4]",
+                          "state.bias.exp_avg_sq F32 [4]", "state.large.weight.exp_avg_8bit U8 [15, 308]",
+                          "state.large.weight.exp_avg_sq_8bit U8 [15, 308]"));
   EXPECT_THAT(tensors(optim::AdafactorOptions{}),
-              ElementsAre("bias F32 [4]", "frozen.weight F32 [3, 5]", "large.weight F32 [15, 300]",
-                          "state.bias.variance F32 [4]", "state.large.weight.col_var F32 [300]",
-                          "state.large.weight.row_var F32 [15]"));
+              ElementsAre("bias F32 [4]", "large.weight F32 [15, 300]", "state.bias.variance F32 [4]",
+                          "state.large.weight.col_var F32 [300]", "state.large.weight.row_var F32 [15]"));
 }
 
 }  // namespace

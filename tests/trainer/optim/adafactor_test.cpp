@@ -115,7 +115,7 @@ TEST(AdafactorUpdate, IsClipped) {
   const std::vector<at::Tensor> state = {at::zeros({4}), at::zeros({8})};
   const AdafactorOptions options{.weight_decay = 0};
   Update(options, param, at::ones({4, 8}), state, 0.1, 1, 1);
-  Update(options, param, at::full({4, 8}, 100), state, 0.1, 1, 2);  // 1.32 long before it is clipped
+  Update(options, param, at::full({4, 8}, 100.0), state, 0.1, 1, 2);  // 1.32 long before it is clipped
   EXPECT_TRUE(at::allclose(param, at::full({4, 8}, 0.8), 1e-6)) << param;
 }
 
