@@ -92,8 +92,8 @@ Status ReadNf4(const LiveTensor& tensor, const Read& read) {
       return Fail(ErrorCode::kInvalidArgument, slice.name + " has a number that is not finite in rows " +
                                                    std::to_string(slice.offset[0]) + " to " +
                                                    std::to_string(slice.offset[0] + count - 1) +
-                                                   ", which NF4 cannot hold: set adapter.quantizeBase to None, or "
-                                                   "mend the model");
+                                                   ", which NF4 cannot hold: set model.adapter.quantizeBase to "
+                                                   "None, or mend the model");
     }
     tensor.live.narrow(0, lo, count).copy_(packed.narrow(0, 0, count));
   }
