@@ -13,7 +13,7 @@ using ::testing::StartsWith;
 class TextSampleTest : public JobTest {
  protected:
   TextSampleTest() {
-    job_["training"]["evaluation"]["sample"] = {{"prompt", kPrompt}, {"tokens", 40}, {"temperature", 0.0}};
+    job_["training"]["evaluation"]["sample"] = {{"prompt", kPrompt}, {"tokens", 40}, {"temperature", 1.0}};
   }
 
   static std::vector<nlohmann::json> Texts(const Attempt& run) {
@@ -27,6 +27,8 @@ class TextSampleTest : public JobTest {
     generate::Request request;
     request.checkpoint = CheckpointRoot() + "/" + checkpoint::StepDirectory(60);
     request.prompt = kPrompt, request.tokens = 40, request.json = true, request.threads = 1;
+    request.temperature = 1, request.seed = 1234;  // that of the job
+    std::filesystem::remove(dir_ / "generate.log");
     Subprocess program({TRAINYARD_BIN_DIR "/trainyard-generate", generate::ToJson(request)}, {}, dir_ / "generate.log");
     EXPECT_EQ(program.Wait(), 0) << program.Log();
     return nlohmann::json::parse(program.Log()).at("text");
@@ -60,7 +62,6 @@ TEST_F(TextSampleTest, IsWhatTheCheckpointGoesOnWithAtEveryStage) {
 
 // The losses of a job do not depend on whether it says something in between.
 TEST_F(TextSampleTest, LeavesTrainingAsItIs) {
-  job_["training"]["evaluation"]["sample"]["temperature"] = 0.8;
   const Attempt with = Undisturbed(1);
   EXPECT_EQ(Texts(with).size(), 4U);
   job_["training"]["evaluation"].erase("sample");

@@ -233,7 +233,7 @@ TEST(Checkpointing, NeitherFrozenInputsNorFrozenParametersLoseGradients) {
     at::Tensor& changes = frozen_input ? w : input;
     const at::Tensor ref = changes.grad().clone();
     changes.mutable_grad() = at::Tensor();
-    Recomputed(host, [&](const at::Tensor& t, Run) { return at::tanh(at::mm(t, w)); }, input, {w})
+    Recomputed(host, [&](const at::Tensor& t, model::Run) { return at::tanh(at::mm(t, w)); }, input, {w})
         .square()
         .sum()
         .backward();
