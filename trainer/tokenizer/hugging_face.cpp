@@ -41,7 +41,7 @@ class HuggingFace final : public Tokenizer {
     return out;
   }
 
-  Result<std::string> Decode(const std::vector<uint32_t>& ids) const override {
+  Result<std::string> DecodeIds(const std::vector<uint32_t>& ids, bool names) const override {
     for (const uint32_t id : ids) {
       if (id >= vocab()) {
         return Fail(ErrorCode::kInvalidArgument, "token " + std::to_string(id) + " is not below the vocabulary of " +
@@ -49,7 +49,7 @@ class HuggingFace final : public Tokenizer {
       }
     }
     Text text, error;
-    if (!ty_decode(handle_.get(), ids.data(), ids.size(), true, &text, &error)) {
+    if (!ty_decode(handle_.get(), ids.data(), ids.size(), !names, &text, &error)) {
       return Fail(ErrorCode::kInvalidArgument, path() + ": " + error.str());
     }
     return text.str();

@@ -55,17 +55,28 @@ class SentencePiece final : public Tokenizer {
     return out;
   }
 
-  Result<std::string> Decode(const std::vector<uint32_t>& ids) const override {
+  Result<std::string> DecodeIds(const std::vector<uint32_t>& ids, bool names) const override {
+    std::string text;
     std::vector<int> plain;
+    const auto flush = [&]() -> Status {
+      std::string part;
+      if (const auto status = model_->Decode(plain, &part); !status.ok()) return Refused(status);
+      text += part;
+      plain.clear();
+      return {};
+    };
     for (const uint32_t id : ids) {
       if (id >= vocab()) {
         return Fail(ErrorCode::kInvalidArgument, "token " + std::to_string(id) + " is not below the vocabulary of " +
                                                      std::to_string(vocab()) + " of " + path());
       }
       plain.push_back(static_cast<int>(id));
+      if (!names || !model_->IsControl(plain.back())) continue;
+      plain.pop_back();
+      if (const Status status = flush(); !status) return Fail(status.error());
+      text += NameOf(id);
     }
-    std::string text;
-    if (const auto status = model_->Decode(plain, &text); !status.ok()) return Refused(status);
+    if (const Status status = flush(); !status) return Fail(status.error());
     return text;
   }
 

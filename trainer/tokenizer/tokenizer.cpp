@@ -25,7 +25,7 @@ class Bytes final : public Tokenizer {
     for (size_t i = 0; i < text.size(); ++i) out.spans.push_back({i, i + 1});
     return out;
   }
-  Result<std::string> Decode(const std::vector<uint32_t>& ids) const override {
+  Result<std::string> DecodeIds(const std::vector<uint32_t>& ids, bool /*names*/) const override {
     std::string text;
     for (const uint32_t id : ids) {
       if (id > 255) return Fail(ErrorCode::kInvalidArgument, "token " + std::to_string(id) + " is not a byte");

@@ -48,7 +48,9 @@ class Tokenizer {
   // bytes: for a text that a chat template made.
   virtual Result<TokensWithSpans> EncodeWithSpans(std::string_view text) const = 0;
   // Special tokens leave no text. Error: kInvalidArgument for an id that is not below vocab().
-  virtual Result<std::string> Decode(const std::vector<uint32_t>& ids) const = 0;
+  Result<std::string> Decode(const std::vector<uint32_t>& ids) const { return DecodeIds(ids, /*names=*/false); }
+  // The same with special tokens by their names: for eyes, not for a model.
+  Result<std::string> Spell(const std::vector<uint32_t>& ids) const { return DecodeIds(ids, /*names=*/true); }
 
   // The token of this name, such as "</s>"; none: there is no such token.
   virtual std::optional<uint32_t> Find(std::string_view name) const = 0;
@@ -73,6 +75,8 @@ class Tokenizer {
       : kind_(std::move(kind)), path_(std::move(path)), hash_(hash), vocab_(vocab), special_(std::move(special)) {}
 
  private:
+  virtual Result<std::string> DecodeIds(const std::vector<uint32_t>& ids, bool names) const = 0;
+
   const std::string kind_, path_;
   const uint64_t hash_;
   const int64_t vocab_;

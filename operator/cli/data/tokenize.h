@@ -32,7 +32,7 @@ struct TokenizeFlags {
 int RunDataTokenize(const TokenizeFlags& flags, Console console, const Clock& clock,
                     const std::function<bool()>& interrupted);
 
-// What the header of a token file says and, with a tokenizer, its first `tokens` tokens as text.
+// What the header of a token file says and, with a tokenizer, its first `tokens` tokens as text, and which are learned.
 int RunDataShow(const std::string& path, const std::string& tokenizer, int64_t tokens, bool json, Console console);
 
 }  // namespace trainyard::cli

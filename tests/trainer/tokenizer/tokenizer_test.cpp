@@ -69,6 +69,7 @@ TEST(HuggingFace, WordsAndSpecialTokens) {
   EXPECT_THAT(tokenizer->Encode("one</s>five").value(), ElementsAre(8, 2, 0));
   EXPECT_THAT(tokenizer->Encode("").value(), ElementsAre());
   EXPECT_EQ(tokenizer->Decode({1, 8, 9, 2}).value(), "one two");
+  EXPECT_EQ(tokenizer->Spell({1, 8, 9, 2}).value(), "<s> one two </s>");
   EXPECT_EQ(tokenizer->Find("<|endoftext|>"), 40U);
   EXPECT_EQ(tokenizer->Find("five"), std::nullopt);
   EXPECT_EQ(tokenizer->NameOf(9), "two");

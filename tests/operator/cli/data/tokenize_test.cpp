@@ -245,6 +245,9 @@ TEST_F(TokenizeTest, ShowTellsTheHeader) {
   EXPECT_THAT(out.str(), HasSubstr("tokens      9, 2 bytes each\nvocabulary  256\ndocuments   1\n"));
   EXPECT_THAT(out.str(), HasSubstr("separator   0\nbegins      \"Hi\"\n"));
   EXPECT_EQ(RunDataShow(files_.Path("none"), "", 0, false, {out, err}), kExitNotFound);
+  EXPECT_THAT(err.str(), HasSubstr("cannot read " + files_.Path("none") + ": No such file or directory\n"));
+  EXPECT_EQ(RunDataShow(files_.directory(), "", 0, false, {out, err}), kExitBadInput);
+  EXPECT_THAT(err.str(), HasSubstr("cannot read " + files_.directory() + ": it is a directory, not a token file\n"));
   EXPECT_EQ(RunDataShow(files_.Path("a"), "", 0, false, {out, err}), kExitBadInput);
   EXPECT_THAT(err.str(), HasSubstr(files_.Path("a") + " is not a token file"));
 }
@@ -272,6 +275,10 @@ TEST_F(TokenizeTest, TheModelsDirectorySaysSeparatorAndTemplate) {
   EXPECT_THAT(Read().ids, ElementsAre(3, 5, 8, 4, 3, 6, 9, 10, 4, 40));
   EXPECT_THAT(Read().counts, ElementsAre(0, 0, 0, 0, 0, 0, 1, 1, 1, 0));
   EXPECT_EQ(Read().header.separator, 40) << "what no conversation holds";
+  std::ostringstream out, err;
+  EXPECT_EQ(RunDataShow(flags_.output, flags_.tokenizer, 100, false, {out, err}), kExitOk) << err.str();
+  EXPECT_THAT(out.str(), HasSubstr("begins      \"<|im_start|> user one <|im_end|> <|im_start|> assistant two three "
+                                   "<|im_end|> <|endoftext|>\"\nlearned     \"two three <|im_end|>\"\n"));
 
   flags_.chat_template = "llama3";
   EXPECT_EQ(Tokenize().err, "trainyard: " + files_.Path("tokenizer.json") +
