@@ -115,6 +115,10 @@ TokenWriter::~TokenWriter() = default;
 Result<TokenWriter> TokenWriter::Create(const std::string& path, TokenHeader header) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) return Fail(Failed(path, EISDIR));
+  if (std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored)) {
+    return Fail(ErrorCode::kInvalidArgument,
+                "cannot write " + path + ": it is a device or a pipe, and a token file would take its place");
+  }
   header.bytes_per_token = TokenWidth(header.vocab);
   header.tokens = header.documents = 0;
   const std::string partial = State::Partial(path);

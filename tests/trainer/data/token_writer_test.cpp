@@ -1,6 +1,7 @@
 #include "trainer/data/token_writer.h"
 
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <csignal>
@@ -114,6 +115,12 @@ TEST(TokenWriter, NamesWhereItCannotWrite) {
   EXPECT_EQ(error(files.Path("none/out")).code, ErrorCode::kNotFound);
   EXPECT_THAT(error(files.Path("none/out")).message, HasSubstr(files.Path("none/out")));
   EXPECT_THAT(error(files.Path("")).message, HasSubstr("Is a directory"));
+  const std::string pipe = files.Path("pipe");
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_EQ(error(pipe).message,
+            "cannot write " + pipe + ": it is a device or a pipe, and a token file would take its place");
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe));
+  std::filesystem::remove(pipe);
   auto writer = TokenWriter::Create(files.Path("out"), Header(300, false)).value();
   const uint32_t large = 300;
   EXPECT_EQ(writer.Append(&large, 1).error().code, ErrorCode::kInternal);
