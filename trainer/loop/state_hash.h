@@ -8,9 +8,9 @@
 
 namespace trainyard::loop {
 
-// 16 hex digits over the fp32 master weights and the optimizer's state, row by row, of all ranks: the same for the same
-// state at every number of ranks and under every strategy. Costs one pass over the state of a rank, through host
-// memory. Collective. Throws CommError, OffloadError.
+// 16 hex digits over the fp32 master weights and the optimizer's state of what is trained, row by row, of all ranks:
+// the same for the same state at every number of ranks and under every strategy. Costs one pass over the state of a
+// rank, through host memory. Collective. Throws CommError, OffloadError.
 std::string StateHash(Session& session);
 
 }  // namespace trainyard::loop

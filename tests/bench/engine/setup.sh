@@ -28,7 +28,7 @@ if ! ready; then
   fi
 fi
 # What the tests of adapters need besides, without what it would pull in: that is there already, or not used.
-adapters=(peft==0.17.1 accelerate==1.10.1 psutil==7.2.2)
+adapters=(peft==0.18.0 accelerate==1.10.1 psutil==7.2.2)
 with_adapters() { [ "$("$env/bin/python3" -c 'from importlib.metadata import version as v; print(*(n + "==" + v(n) for n in ("peft", "accelerate", "psutil")))' 2>/dev/null)" = "${adapters[*]}" ]; }
 with_adapters || "$env/bin/python3" -m pip install --quiet --disable-pip-version-check --no-deps --only-binary=:all: "${adapters[@]}" >&2 ||
   { printf 'setup: %s could not be installed: is a Python package index reachable?\n' "${adapters[*]}" >&2; exit 1; }

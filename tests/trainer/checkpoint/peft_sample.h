@@ -20,7 +20,7 @@ inline std::vector<float> PeftTensor(const TensorInfo& tensor) {
   for (size_t i = 0; i < values.size(); ++i) values[i] = PeftValue(tensor.name, static_cast<int64_t>(i));
   return values;
 }
-// adapter_config.json as PEFT 0.17 writes it.
+// adapter_config.json as PEFT 0.18 writes it.
 nlohmann::json PeftConfig(const AdapterDescription& adapter);
 // Writes `directory`; `config` in place of PeftConfig.
 void WritePeft(const std::string& directory, const ModelDescription& model, const AdapterDescription& adapter,
