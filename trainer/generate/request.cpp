@@ -8,7 +8,7 @@ namespace {
 // Calls visit(key, member) for every member: one list for both directions.
 template <typename R, typename Visit>
 void Members(R& r, const Visit& visit) {
-  visit("checkpoint", r.checkpoint), visit("model", r.model);
+  visit("checkpoint", r.checkpoint), visit("model", r.model), visit("adapter", r.adapter);
   visit("tokenizer", r.tokenizer), visit("precision", r.precision);
   visit("prompt", r.prompt), visit("chat", r.chat), visit("template", r.chat_template), visit("system", r.system);
   visit("tokens", r.tokens), visit("ignoreEnd", r.ignore_end), visit("temperature", r.temperature);

@@ -14,6 +14,7 @@ struct Request {
   // Where the weights are: one of the two.
   std::string checkpoint;  // one of ours
   std::string model;       // Hugging Face directory
+  std::string adapter;     // of it, as checkpoint::AdapterSource takes it; empty: none
   std::string tokenizer;   // as Tokenizer::Open takes it; empty: the model's own
   std::string precision;   // "BF16", "FP32"; empty: as the weights are stored
 

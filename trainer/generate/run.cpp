@@ -103,8 +103,10 @@ Result<Session> Prepare(const Request& request) {
     s.options.ends = std::move(*ends);
   }
   const Clock::time_point begin = Clock::now();
+  auto adapter = OpenAdapter(request, s.source);
+  if (!adapter) return Fail(adapter.error());
   s.type = TypeOf(request, s.source);
-  auto weights = LoadWeights(s.source, s.type);
+  auto weights = LoadWeights(s.source, s.type, *adapter ? &**adapter : nullptr);
   if (!weights) return Fail(weights.error());
   s.weights = std::move(*weights);
   model::Config config = model::ConfigOf(s.source.model);

@@ -1,10 +1,12 @@
 #include "trainer/generate/source.h"
 
 #include <algorithm>
+#include <map>
 
 #include <nlohmann/json.hpp>
 
 #include "operator/base/files.h"
+#include "trainer/checkpoint/base_hash.h"
 #include "trainer/checkpoint/huggingface.h"
 #include "trainer/checkpoint/source_files.h"
 #include "trainer/model/family.h"
@@ -66,11 +68,53 @@ std::vector<int64_t> Ids(const nlohmann::json& value) {
   return value.get<std::vector<int64_t>>();
 }
 
+Result<at::Tensor> ReadAdapter(checkpoint::AdapterSource& adapter, const std::string& name, int64_t rows,
+                               int64_t columns) {
+  at::Tensor values = at::empty({rows, columns}, at::kFloat);
+  const std::vector<int64_t> shape{rows, columns};
+  const Status read = adapter.Read({{name, "F32", shape, {0, 0}, shape, values.mutable_data_ptr()}});
+  if (!read) return Fail(read.error());
+  return values;
+}
+
+// alpha / rank * B A for the matrices that have an adapter, [in, out] where the matrix is.
+std::function<Result<at::Tensor>(const engine::ParamSpec&)> Additions(checkpoint::AdapterSource& adapter,
+                                                                      const checkpoint::ModelDescription& model) {
+  std::map<std::string, checkpoint::BlockMatrix> adapted;
+  for (checkpoint::BlockMatrix& m : checkpoint::AdaptedMatrices(model, adapter.adapter())) {
+    adapted.emplace(m.name + ".weight", std::move(m));
+  }
+  return [&adapter, adapted = std::move(adapted)](const engine::ParamSpec& spec) -> Result<at::Tensor> {
+    const auto found = adapted.find(spec.name);
+    if (found == adapted.end()) return at::Tensor();
+    const checkpoint::BlockMatrix& m = found->second;
+    const int64_t rank = adapter.adapter().rank;
+    const Result<at::Tensor> a = ReadAdapter(adapter, m.a(), rank, m.in), b = ReadAdapter(adapter, m.b(), m.out, rank);
+    if (!a) return a;
+    if (!b) return b;
+    const at::Tensor product = b->mm(*a).mul_(adapter.adapter().Scale());
+    return m.transposed ? product.t() : product;
+  };
+}
+
 }  // namespace
 
 Result<Source> OpenSource(const Request& request) {
   const bool ours = !request.checkpoint.empty();
   return ours ? OpenCheckpoint(request.checkpoint) : OpenForeign(request.model);
+}
+
+Result<std::optional<checkpoint::AdapterSource>> OpenAdapter(const Request& request, Source& source) {
+  if (request.adapter.empty()) return std::nullopt;
+  auto adapter = checkpoint::AdapterSource::Open(request.adapter, source.model);
+  if (!adapter) return Fail(adapter.error());
+  if (adapter->base() && source.foreign) {
+    const auto found = checkpoint::HashBase(*source.foreign, source.model, source.path);
+    if (!found) return Fail(found.error());
+    const std::string difference = checkpoint::BaseDifference(*adapter->base(), *found);
+    if (!difference.empty()) return Fail(ErrorCode::kFailedPrecondition, adapter->path() + ": " + difference);
+  }
+  return std::optional<checkpoint::AdapterSource>(std::move(*adapter));
 }
 
 at::ScalarType TypeOf(const Request& request, const Source& source) {
@@ -84,7 +128,7 @@ at::ScalarType TypeOf(const Request& request, const Source& source) {
   return at::kBFloat16;
 }
 
-Result<std::unique_ptr<Weights>> LoadWeights(Source& source, at::ScalarType type) {
+Result<std::unique_ptr<Weights>> LoadWeights(Source& source, at::ScalarType type, checkpoint::AdapterSource* adapter) {
   WeightReader reader;
   if (source.foreign) {
     reader.dtype = [](const std::string& /*name*/, const std::string& wanted) { return wanted; };
@@ -93,6 +137,7 @@ Result<std::unique_ptr<Weights>> LoadWeights(Source& source, at::ScalarType type
     reader.dtype = [&](const std::string& name, const std::string& /*wanted*/) { return StoredType(source, name); };
     reader.read = [&](const auto& slices) { return source.reader->Read(slices); };
   }
+  if (adapter != nullptr) reader.addition = Additions(*adapter, source.model);
   return Weights::Load(UnitsOf(source), type, reader);
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "operator/base/error.h"
+#include "trainer/checkpoint/adapter_source.h"
 #include "trainer/checkpoint/foreign_model.h"
 #include "trainer/checkpoint/model_description.h"
 #include "trainer/checkpoint/reader.h"
@@ -34,10 +35,17 @@ struct Source {
 // Reader and DescribeModel.
 Result<Source> OpenSource(const Request& request);
 
+// The adapter of the request; none. Where it says what it was trained on and the source is a Hugging Face directory,
+// that is looked at: the weights are read once more. Errors: those of AdapterSource; kFailedPrecondition for another
+// base.
+Result<std::optional<checkpoint::AdapterSource>> OpenAdapter(const Request& request, Source& source);
+
 // The type that a request means: where it says none, BF16 if all matrices are stored so, else FP32.
 at::ScalarType TypeOf(const Request& request, const Source& source);
 // Errors: as Weights::Load.
-Result<std::unique_ptr<Weights>> LoadWeights(Source& source, at::ScalarType type);
+// With `adapter` every matrix that it is for becomes W + alpha / rank * B A, in fp32 and rounded once.
+Result<std::unique_ptr<Weights>> LoadWeights(Source& source, at::ScalarType type,
+                                             checkpoint::AdapterSource* adapter = nullptr);
 
 // The tokenizer of the request, else the one that lies with the model, else bytes for a vocabulary of 256. Errors:
 // those of Tokenizer::Open; kInvalidArgument where there is none, or one that has more tokens than the model.

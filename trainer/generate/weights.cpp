@@ -20,7 +20,7 @@ Status ReadRows(const engine::ParamSpec& spec, const std::string& dtype, int64_t
 }
 
 // By rows, where the format is not the one of `to`.
-Status ReadParam(const engine::ParamSpec& spec, const at::Tensor& to, const WeightReader& reader) {
+Status ReadAsItIs(const engine::ParamSpec& spec, const at::Tensor& to, const WeightReader& reader) {
   const std::string wanted = DtypeOf(to.scalar_type());
   const Result<std::string> dtype = reader.dtype(spec.name, wanted);
   if (!dtype) return Fail(dtype.error());
@@ -37,6 +37,17 @@ Status ReadParam(const engine::ParamSpec& spec, const at::Tensor& to, const Weig
     if (Status read = ReadRows(spec, *dtype, first, piece, reader); !read) return read;
     part.copy_(piece);
   }
+  return {};
+}
+
+Status ReadParam(const engine::ParamSpec& spec, const at::Tensor& to, const WeightReader& reader) {
+  if (reader.addition == nullptr) return ReadAsItIs(spec, to, reader);
+  const Result<at::Tensor> added = reader.addition(spec);
+  if (!added) return Fail(added.error());
+  if (!added->defined()) return ReadAsItIs(spec, to, reader);
+  const at::Tensor sum = at::empty(to.sizes(), at::kFloat);
+  if (Status read = ReadAsItIs(spec, sum, reader); !read) return read;
+  to.copy_(sum.add_(*added));
   return {};
 }
 

@@ -21,12 +21,15 @@ namespace trainyard::generate {
 struct WeightReader {
   std::function<Result<std::string>(const std::string& name, const std::string& wanted)> dtype;
   std::function<Status(const std::vector<checkpoint::TensorSlice>& slices)> read;
+  // What is added to a parameter, in fp32 and of its shape, before it is rounded to the type; undefined: nothing. Null:
+  // to none.
+  std::function<Result<at::Tensor>(const engine::ParamSpec& spec)> addition;
 };
 
 class Weights final : public engine::ParameterHost {
  public:
   // Reads the parameters of `units` into `type`, kFloat or kBFloat16, on the CPU. Memory besides them: a piece of 64
-  // MiB. Errors: of the reader.
+  // MiB, or two of a parameter in fp32 where something is added to it. Errors: of the reader.
   static Result<std::unique_ptr<Weights>> Load(const std::vector<engine::UnitSpec>& units, at::ScalarType type,
                                                const WeightReader& reader);
 

@@ -116,6 +116,8 @@ void AddGenerateCommand(CLI::App& app, int& exit_code, const GenerateContext& co
   command->add_option("--step", flags->checkpoint.step, "Of --checkpoint, the one of this step")
       ->check(CLI::Range(int64_t{0}, std::numeric_limits<int64_t>::max()));
   command->add_option("--model", r.model, "Hugging Face directory");
+  command->add_option("--adapter", r.adapter,
+                      "Adapter of it: a directory in PEFT's layout, a checkpoint of ours, or a directory of those");
   command->add_option("--prompt", r.prompt, "Text to go on from; - reads standard input")->required();
   command->add_option("--tokens", r.tokens, "How many to make, at most")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 30))

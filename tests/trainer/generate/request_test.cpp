@@ -11,7 +11,7 @@ using ::testing::HasSubstr;
 TEST(Request, ComesBackAsItWas) {
   Request request;
   EXPECT_EQ(ParseRequest(ToJson(request)).value(), request);
-  request.checkpoint = "/c/step-00000010", request.model = "/m", request.tokenizer = "bytes";
+  request.checkpoint = "/c/step-00000010", request.model = "/m", request.adapter = "/a", request.tokenizer = "bytes";
   request.precision = "BF16", request.prompt = "say \"\xd1\x8f\"\n", request.chat = true;
   request.chat_template = "qwen3", request.system = "be brief", request.tokens = 7, request.ignore_end = true;
   request.temperature = 0.7, request.top_k = 40, request.top_p = 0.95, request.seed = 0xffffffffffffffff;

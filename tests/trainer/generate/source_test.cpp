@@ -2,14 +2,17 @@
 #include "trainer/generate/source.h"
 
 #include <filesystem>
+#include <map>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "operator/base/ids.h"
 #include "tests/trainer/checkpoint/model_sample.h"
+#include "tests/trainer/checkpoint/peft_sample.h"
 #include "tests/trainer/generate/published_model.h"
 #include "tests/trainer/tokenizer/model_files.h"
+#include "trainer/checkpoint/merge.h"
 
 namespace trainyard::generate {
 namespace {
@@ -136,6 +139,48 @@ TEST_F(SourceTest, WhatIsNoModelIsNamed) {
   const std::string directory = Published();
   fs::resize_file(directory + "/model.safetensors", 3000);
   EXPECT_THAT(Problem("", directory), HasSubstr("model.safetensors"));
+}
+
+// Element by element what a merged directory has, in both types and both orientations of matrices.
+TEST_F(SourceTest, BaseAndAdapterAreTheMergedModel) {
+  for (const auto& [name, targets] : std::map<std::string, std::vector<std::string>>{
+           {"llama_grouped_queries", {"down_proj", "q_proj", "v_proj"}}, {"gpt2_tied", {"c_attn", "c_proj"}}}) {
+    for (const auto type : {at::kFloat, at::kBFloat16}) {
+      SCOPED_TRACE(name);
+      for (const char* part : {"published", "adapter", "merged"}) fs::remove_all(files_.Path(part));
+      WritePublished(model::ReadGolden(name), files_.Path("published"), type);
+      Source source = Open("", files_.Path("published"));
+      checkpoint::AdapterDescription adapter;
+      adapter.rank = 2, adapter.alpha = 3, adapter.targets = targets;
+      checkpoint::WritePeft(files_.Path("adapter"), source.model, adapter);
+      const auto done =
+          checkpoint::MergeAdapter({files_.Path("published"), files_.Path("adapter"), files_.Path("merged")});
+      ASSERT_TRUE(done) << done.error().message;
+      Request request;
+      request.adapter = files_.Path("adapter");
+      auto opened = OpenAdapter(request, source);
+      ASSERT_TRUE(opened) << opened.error().message;
+      ASSERT_TRUE(*opened);
+      const auto both = LoadWeights(source, type, &**opened), plain = LoadWeights(source, type);
+      ASSERT_TRUE(both) << both.error().message;
+      Source merged = Open("", files_.Path("merged"));
+      const auto expected = LoadWeights(merged, type);
+      ASSERT_TRUE(expected) << expected.error().message;
+      int64_t changed = 0;
+      const auto units = model::Units(model::ConfigOf(source.model));
+      for (int u = 0; u < static_cast<int>(units.size()); ++u) {
+        for (int i = 0; i < static_cast<int>(units[u].params.size()); ++i) {
+          EXPECT_TRUE(at::equal((*both)->Param(u, i), (*expected)->Param(u, i))) << units[u].params[i].name;
+          changed += at::equal((*both)->Param(u, i), (*plain)->Param(u, i)) ? 0 : 1;
+        }
+      }
+      EXPECT_EQ(changed, done->matrices);
+    }
+  }
+  Request request;
+  request.adapter = files_.Path("none");
+  Source source = Open("", files_.Path("published"));
+  EXPECT_THAT(OpenAdapter(request, source).error().message, HasSubstr(files_.Path("none")));
 }
 
 TEST_F(SourceTest, ADamagedCheckpointIsAnErrorThatNamesTheFile) {

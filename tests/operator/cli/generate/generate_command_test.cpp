@@ -57,11 +57,13 @@ TEST_F(GenerateCommand, AsksWithTheFlags) {
   expected.tokens = 9, expected.temperature = 0.5, expected.top_k = 40, expected.top_p = 0.9, expected.seed = 11;
   expected.ignore_end = expected.chat = expected.json = expected.verbose = true;
   expected.chat_template = "qwen3", expected.system = "brief", expected.tokenizer = "bytes";
-  expected.precision = "BF16", expected.threads = 2;
-  EXPECT_EQ(*Asked("--model " + Published() +
-                   " --prompt hello --tokens 9 --temperature 0.5 --top-k 40 --top-p 0.9 --seed 11 --ignore-end --chat "
-                   "--template qwen3 --system brief --tokenizer bytes --precision BF16 --threads 2 -o json -v"),
-            expected);
+  expected.precision = "BF16", expected.threads = 2, expected.adapter = "lora";
+  EXPECT_EQ(
+      *Asked(
+          "--model " + Published() +
+          " --prompt hello --tokens 9 --temperature 0.5 --top-k 40 --top-p 0.9 --seed 11 --ignore-end --chat "
+          "--template qwen3 --system brief --tokenizer bytes --precision BF16 --threads 2 --adapter lora -o json -v"),
+      expected);
 }
 
 TEST_F(GenerateCommand, ReadsThePromptFromStandardInput) {
