@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "operator/cli/checkpoints/commands.h"
-#include "operator/cli/checkpoints/pod.h"
 #include "operator/cli/exit_codes.h"
+#include "operator/cli/volume_path.h"
 #include "trainer/checkpoint/format.h"
 
 namespace trainyard::cli {
@@ -40,7 +40,7 @@ std::string StepName(const std::string& text) {
 
 // What is wrong with a place on a volume of the job; empty: nothing.
 std::string OnVolume(const std::string& place) {
-  const Result<VolumePath> parsed = ParseVolumePath(place);
+  const Result<api::VolumeDirectory> parsed = ParseVolumePath(place);
   return parsed ? "" : parsed.error().message;
 }
 

@@ -20,7 +20,8 @@ using cluster::Kind;
 using nlohmann::json;
 
 constexpr Milliseconds kPoll{500};
-constexpr Milliseconds kPatience{60'000};  // with an API server that does not answer
+constexpr Milliseconds kPatience{60'000};   // with an API server that does not answer
+constexpr Milliseconds kLeftover{600'000};  // nobody reads what a pod said so long after its end
 
 std::string At(const json& object, const char* pointer) {
   const json::json_pointer at(pointer);
@@ -85,6 +86,7 @@ class PodRun {
     if (!record.problem.empty()) {
       return Fail(ErrorCode::kInvalidArgument, "job " + ns_ + "/" + flags_.job + ": " + record.problem);
     }
+    RemoveLeftovers(record.job);
     PodRequest request;
     request.name = flags_.job + "-checkpoints-" + NewUid().substr(0, 8);
     request.image = flags_.image;
@@ -95,6 +97,27 @@ class PodRun {
       return Fail(node.error());
     }
     return CheckpointsPod(record.job, request);
+  }
+
+  // Pods of this job by runs that were killed before they could remove them. What ended just now may be read still.
+  void RemoveLeftovers(const api::TrainingJob& job) {
+    kube::Call call;
+    call.verb = "list";
+    call.ns = ns_;
+    call.query = {{"labelSelector", std::string(contract::kLabelRole) + "=" + kRole}};
+    const Result<std::string> text = client_.Send(call);
+    if (!text) return;  // the next call says why
+    const json list = json::parse(*text, nullptr, /*allow_exceptions=*/false);
+    for (const json& pod : list.is_object() ? list.value("items", json::array()) : json::array()) {
+      const Result<TimePoint> ended = ParseTime(At(pod, "/status/containerStatuses/0/state/terminated/finishedAt"));
+      const bool old = ended && context_.clock.Now() - *ended > kLeftover;
+      if (!old || At(pod, "/metadata/ownerReferences/0/uid") != job.meta.uid) continue;
+      const std::string name = At(pod, "/metadata/name");
+      const Result<json> gone = Send("delete", "DELETE", Kind::kPod, name, R"({"gracePeriodSeconds":0})");
+      if (gone || gone.error().code == ErrorCode::kNotFound) continue;
+      context_.err << "trainyard: pod " << ns_ << "/" << name << " of an earlier run stays: " << gone.error().message
+                   << "\n";
+    }
   }
 
   // Where the job runs: a volume that one node alone may mount is there. Empty: nowhere.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "operator/cli/checkpoints/in_cluster.h"
+#include "operator/cli/volume_path.h"
 #include "operator/lifecycle/pod_spec.h"
 #include "operator/lifecycle/pod_template.h"
 #include "trainer/contract/contract.h"
@@ -11,6 +12,9 @@ namespace trainyard::cli {
 namespace {
 
 using nlohmann::json;
+
+// Nobody is left to end it when the command that made it was killed; what it does may take hours.
+constexpr int64_t kLongestSeconds = 86'400;
 
 tl::unexpected<Error> Cannot(const api::TrainingJob& job, const std::string& why) {
   return Fail(ErrorCode::kFailedPrecondition, "job " + job.meta.ns + "/" + job.meta.name + " " + why);
@@ -48,7 +52,7 @@ struct Mounts {
 // A word of the command as the pod's program gets it.
 Result<std::string> InPod(const api::TrainingJob& job, Mounts& mounts, const std::string& word) {
   if (word.starts_with(kOnVolume)) {
-    const Result<VolumePath> place = ParseVolumePath(word.substr(kOnVolume.size()));
+    const Result<api::VolumeDirectory> place = ParseVolumePath(word.substr(kOnVolume.size()));
     if (!place) return Fail(place.error());
     Result<std::string> root = mounts.Path(place->volume, "what is asked for");
     if (root) *root += "/" + place->path;
@@ -92,19 +96,6 @@ json Waiting(const json& pod) {
 
 }  // namespace
 
-Result<VolumePath> ParseVolumePath(const std::string& text) {
-  const size_t colon = text.find(':');
-  VolumePath place;
-  place.volume = text.substr(0, colon);
-  if (colon != std::string::npos) place.path = text.substr(colon + 1);
-  const bool out = ("/" + place.path + "/").find("/../") != std::string::npos;
-  if (!place.volume.empty() && !place.path.empty() && place.path.front() != '/' && !out) return place;
-  return Fail(ErrorCode::kInvalidArgument,
-              "'" + text +
-                  "' is not VOLUME:PATH, a volume of the job and a relative path on it, such "
-                  "as models:llama/export");
-}
-
 Result<json> CheckpointsPod(const api::TrainingJob& job, const PodRequest& request) {
   const std::string image = !request.image.empty() ? request.image
                             : job.status.trainer   ? job.status.trainer->image
@@ -118,6 +109,7 @@ Result<json> CheckpointsPod(const api::TrainingJob& job, const PodRequest& reque
     command.push_back(*std::move(there));
   }
   json spec = {{"restartPolicy", "Never"},
+               {"activeDeadlineSeconds", kLongestSeconds},
                {"automountServiceAccountToken", false},
                {"enableServiceLinks", false},
                {"terminationGracePeriodSeconds", 5},
@@ -137,7 +129,7 @@ Result<json> CheckpointsPod(const api::TrainingJob& job, const PodRequest& reque
               {"metadata",
                {{"name", request.name},
                 {"namespace", job.meta.ns},
-                {"labels", {{std::string(contract::kLabelRole), "checkpoints"}}},
+                {"labels", {{std::string(contract::kLabelRole), kRole}}},
                 {"ownerReferences", json::array({owner})}}},
               {"spec", std::move(spec)}};
   lifecycle::PlaceLike(job.spec.pod_template, pod);

@@ -11,19 +11,15 @@
 
 namespace trainyard::cli {
 
+// Label trainyard.dev/role of such pods.
+inline constexpr const char* kRole = "checkpoints";
+
 struct PodRequest {
   std::string name;
   std::string image;                 // empty: that of the job's trainer
   std::string node;                  // where it has to run; empty: anywhere
   std::vector<std::string> command;  // after "trainyard checkpoints", as RunInCluster takes it
 };
-
-// "models:llama/export": a path below the mount of a volume of the job.
-struct VolumePath {
-  std::string volume, path;
-};
-// Error: kInvalidArgument for anything else, for an absolute path and for one that leads out with "..".
-Result<VolumePath> ParseVolumePath(const std::string& text);
 
 // Mounts those volumes of the job that the command names and nothing else of it; as restricted as the job's own pods,
 // pulled and placed like them. It belongs to the job, which takes it along when it is deleted, and is none of those

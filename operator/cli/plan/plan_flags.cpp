@@ -8,6 +8,7 @@
 #include "operator/api/names.h"
 #include "operator/base/quantity.h"
 #include "operator/cli/plan/input_files.h"
+#include "operator/cli/volume_path.h"
 #include "operator/sizing/memory_tensors.h"
 
 namespace trainyard::cli {
@@ -144,14 +145,12 @@ Status ApplyJob(const std::string& path, PlanInput& input) {
 // VOLUME:PATH of the directory that --config describes, for a job of the bundled trainer that starts from it.
 Status ApplyPretrained(const PlanFlags& flags, PlanInput& input) {
   if (flags.pretrained.empty()) return {};
-  const size_t colon = flags.pretrained.find(':');
-  if (colon == 0 || colon == std::string::npos || colon + 1 == flags.pretrained.size()) {
-    return Bad("--pretrained", flags.pretrained, "VOLUME:PATH, such as models:llama-3.2-1b");
-  }
+  auto place = ParseVolumePath(flags.pretrained);
+  if (!place) return Bad("--pretrained: " + place.error().message);
   if (!input.request.shape.family) {
     return Bad("--pretrained: the bundled trainer does not train " + input.request.shape.name);
   }
-  input.pretrained = api::VolumeDirectory{flags.pretrained.substr(0, colon), flags.pretrained.substr(colon + 1)};
+  input.pretrained = *std::move(place);
   input.request.bundled_trainer = true;
   input.request.checkpointing = {sizing::Checkpointing::kNone, sizing::Checkpointing::kSelective,
                                  sizing::Checkpointing::kFull};

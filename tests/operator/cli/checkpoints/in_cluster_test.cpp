@@ -156,14 +156,26 @@ TEST_F(InCluster, PlacesOnVolumesOfTheJobAreMountedOnce) {
   EXPECT_THAT(err_.str(), HasSubstr("job team/llama has no volume models"));
 }
 
-TEST(VolumePath, IsAVolumeAndARelativePathThatStaysOnIt) {
-  EXPECT_EQ(ParseVolumePath("models:a/b:c")->path, "a/b:c");
-  EXPECT_EQ(ParseVolumePath("models:..a/b")->volume, "models");
-  for (const char* wrong : {"", "models", "models:", ":a", "models:/a", "models:../a", "models:a/..", "/tmp/a"}) {
-    const Result<VolumePath> place = ParseVolumePath(wrong);
-    ASSERT_FALSE(place) << wrong;
-    EXPECT_THAT(place.error().message, HasSubstr("is not VOLUME:PATH")) << wrong;
+TEST_F(InCluster, WhatKilledRunsHaveLeftGoesWithTheNextOne) {
+  clock_.Advance(Milliseconds(3'600'000));
+  const auto left = [&](const char* name, const char* owner, const char* finished) {
+    json pod = {{"metadata", {{"name", name}, {"ownerReferences", json::array({{{"uid", owner}}})}}},
+                {"status", Ended(0)}};
+    pod["status"]["containerStatuses"][0]["state"]["terminated"]["finishedAt"] = finished;
+    others_.push_back(pod);
+  };
+  left("old", "uid-1", "1970-01-01T00:30:00Z");
+  left("read-still", "uid-1", "1970-01-01T00:55:00Z");
+  left("of-another-job", "uid-2", "1970-01-01T00:30:00Z");
+  others_.push_back({{"metadata", {{"name", "runs"}, {"ownerReferences", json::array({{{"uid", "uid-1"}}})}}},
+                     {"status", {{"phase", "Running"}}}});
+  EXPECT_EQ(Run(), kExitOk) << err_.str();
+  std::vector<std::string> deleted;
+  for (const std::string& call : asked_) {
+    if (call.starts_with("DELETE ")) deleted.push_back(call.substr(call.rfind('/') + 1));
   }
+  EXPECT_THAT(deleted, testing::ElementsAre("old", testing::StartsWith("llama-checkpoints-")));
+  EXPECT_EQ(made_["spec"]["activeDeadlineSeconds"], 86'400) << "one that hangs does not stay";
 }
 
 TEST_F(InCluster, TheExitCodeIsThatOfTheCommand) {
