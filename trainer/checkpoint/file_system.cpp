@@ -32,6 +32,8 @@ ErrorCode CodeOf(int error) {
       return ErrorCode::kDataLoss;
     case ENOTDIR:
       return ErrorCode::kFailedPrecondition;
+    case ENAMETOOLONG:
+      return ErrorCode::kInvalidArgument;
     default:
       return ErrorCode::kUnavailable;
   }

@@ -20,7 +20,7 @@ struct FileStat {
 
 // Every error names the call and the path. Codes: ENOENT kNotFound; EEXIST and ENOTEMPTY kAlreadyExists; ENOSPC and
 // EDQUOT kResourceExhausted; EACCES, EPERM and EROFS kPermissionDenied; EIO kDataLoss; ENOTDIR kFailedPrecondition;
-// anything else kUnavailable.
+// ENAMETOOLONG kInvalidArgument; anything else kUnavailable.
 class FileSystem {
  public:
   virtual ~FileSystem() = default;

@@ -1,12 +1,13 @@
 // List and NewestValid of reader.h.
 #include <algorithm>
 
-#include "trainer/checkpoint/manifest_file.h"
 #include "trainer/checkpoint/reader.h"
 #include "trainer/checkpoint/verify.h"
 
 namespace trainyard::checkpoint {
 namespace {
+
+constexpr size_t kAnew = 3;  // so many of the newest are looked at whatever is known of them
 
 // Steps that have an entry in `root`, newest first.
 Result<std::vector<int64_t>> Steps(const std::string& root, FileSystem& fs) {
@@ -23,11 +24,30 @@ Result<std::vector<int64_t>> Steps(const std::string& root, FileSystem& fs) {
   return steps;
 }
 
+Result<FileStat> ManifestStat(const std::string& path, FileSystem& fs) {
+  return fs.Stat(path + "/" + std::string(kManifestFile));
+}
+
+// The entry of that step, if it need not be looked at again.
+const CheckpointInfo* Unchanged(const std::vector<CheckpointInfo>& known, int64_t step, FileSystem& fs) {
+  const auto found = std::lower_bound(known.begin(), known.end(), step,
+                                      [](const CheckpointInfo& one, int64_t wanted) { return one.step > wanted; });
+  if (found == known.end() || found->step != step || !found->valid) return nullptr;
+  const Result<FileStat> stat = ManifestStat(found->path, fs);
+  const bool same = stat && stat->bytes == found->manifest_bytes && stat->modified_ms == found->manifest_ms;
+  return same ? &*found : nullptr;
+}
+
 // Error: of the file system, when nothing can be said about the checkpoint.
 Result<CheckpointInfo> Examine(const std::string& root, int64_t step, Check check, FileSystem& fs) {
   CheckpointInfo info;
   info.step = step;
   info.path = root + "/" + StepDirectory(step);
+  // Before it is looked at: what is written in between is seen the next time.
+  if (Result<FileStat> stat = ManifestStat(info.path, fs)) {
+    info.manifest_bytes = stat->bytes;
+    info.manifest_ms = stat->modified_ms;
+  }
   Result<VerifyReport> report = Verify(info.path, check, fs);
   if (!report) return Fail(report.error());
   info.bytes = report->bytes;
@@ -36,23 +56,26 @@ Result<CheckpointInfo> Examine(const std::string& root, int64_t step, Check chec
     info.problem = report->problems[0].ToString();
     if (report->problems.size() > 1) info.problem += " (and " + std::to_string(report->problems.size() - 1) + " more)";
   }
-  int64_t ignored = 0;
-  if (Result<Manifest> manifest = LoadManifest(info.path, fs, ignored)) {
-    info.created_ms = manifest->created_ms;
-    info.world = manifest->world;
-    info.job_uid = manifest->fence.job_uid;
-    info.attempt = manifest->fence.attempt;
-  }
+  info.created_ms = report->created_ms;
+  info.world = report->world;
+  info.job_uid = report->fence.job_uid;
+  info.attempt = report->fence.attempt;
   return info;
 }
 
 }  // namespace
 
-Result<std::vector<CheckpointInfo>> List(const std::string& root, Check check, FileSystem& fs) {
+Result<std::vector<CheckpointInfo>> List(const std::string& root, Check check, FileSystem& fs,
+                                         const std::vector<CheckpointInfo>& known) {
   Result<std::vector<int64_t>> steps = Steps(root, fs);
   if (!steps) return Fail(steps.error());
   std::vector<CheckpointInfo> out;
-  for (int64_t step : *steps) {
+  for (size_t i = 0; i < steps->size(); ++i) {
+    const int64_t step = (*steps)[i];
+    if (const CheckpointInfo* as_it_was = i < kAnew ? nullptr : Unchanged(known, step, fs)) {
+      out.push_back(*as_it_was);
+      continue;
+    }
     Result<CheckpointInfo> info = Examine(root, step, check, fs);
     if (!info && info.error().code == ErrorCode::kNotFound) continue;  // pruned meanwhile
     if (!info) return Fail(info.error());

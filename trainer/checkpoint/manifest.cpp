@@ -38,6 +38,25 @@ bool NestsTooDeep(const std::string& text) {
   return false;
 }
 
+// Text that may be anything is parsed up to here, so that what is wrong with it can be told in words: a tree takes up
+// to 25 times the text. Larger text is parsed only if it is as it was written.
+constexpr size_t kMaxUnchecked = size_t{4} << 20;
+
+// Whether the text without its digest has that digest: as EncodeManifest writes it, which sorts the keys, so that only
+// numbers come before.
+bool IsAsWritten(const std::string& text) {
+  constexpr std::string_view kKey = "\"digest\":\"", kNext = "\",";
+  constexpr size_t kBefore = 256, kDigits = 16;
+  const size_t at = std::string_view(text).substr(0, kBefore).find(kKey);
+  const size_t after = at + kKey.size() + kDigits;
+  if (at == std::string_view::npos || text.compare(after, kNext.size(), kNext) != 0 || !text.ends_with("}\n")) {
+    return false;
+  }
+  const std::string rest = text.substr(0, at) + text.substr(after + kNext.size());
+  return text.compare(at + kKey.size(), kDigits,
+                      HexDigest(Digest(std::string_view(rest).substr(0, rest.size() - 1)))) == 0;
+}
+
 // Names in a manifest may be anything; what is said about them is one line.
 std::string OneLine(std::string message) {
   for (char& c : message) {
@@ -218,6 +237,10 @@ std::string EncodeManifest(const Manifest& manifest) {
 }
 
 Result<Manifest> DecodeManifest(const std::string& text) {
+  if (text.size() > kMaxUnchecked && !IsAsWritten(text)) {
+    return Fail(ErrorCode::kDataLoss,
+                "it is not what was written: its digest does not match its " + std::to_string(text.size()) + " bytes");
+  }
   if (NestsTooDeep(text)) {
     return Fail(ErrorCode::kDataLoss, "it is nested more than " + std::to_string(kMaxNesting) + " levels deep");
   }

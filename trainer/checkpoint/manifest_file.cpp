@@ -3,7 +3,8 @@
 namespace trainyard::checkpoint {
 namespace {
 
-// Far above any real one (50 bytes per tensor and rank), far below what would hurt.
+// Up to 95 bytes per tensor and rank: enough for 3,300 ranks of a model of 405B with AdamW (3,411 tensors). What is not
+// as it was written is not parsed at any such size (DecodeManifest).
 constexpr int64_t kMaxManifestBytes = int64_t{1} << 30;
 
 // The file itself is wrong, as opposed to not being reachable at this moment.

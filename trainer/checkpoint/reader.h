@@ -29,15 +29,19 @@ struct CheckpointInfo {
   int64_t world = 0;       // ranks that wrote it
   std::string job_uid;     // who wrote it
   int64_t attempt = 0;
+  int64_t manifest_bytes = 0, manifest_ms = 0;  // size of its manifest, and when that was written
   bool valid = false;
   std::string problem;               // when not valid: names file, tensor and rank
   std::vector<std::string> skipped;  // NewestValid: one line per newer checkpoint that is bad
 };
 
 // Every step directory of `root`, newest first; other entries are ignored, and a step directory that is a symbolic link
-// or a file is listed as bad. Errors: kNotFound when `root` does not exist; of the file system.
+// or a file is listed as bad. Of `known`, an earlier answer of the same check, a valid one is taken as it was if its
+// manifest is the same by size and time; but the three newest ones, which a resume needs, are looked at anew.
+// Errors: kNotFound when `root` does not exist; of the file system.
 Result<std::vector<CheckpointInfo>> List(const std::string& root, Check check = Check::kStructure,
-                                         FileSystem& fs = PosixFileSystem());
+                                         FileSystem& fs = PosixFileSystem(),
+                                         const std::vector<CheckpointInfo>& known = {});
 
 // The newest valid checkpoint with a step below `below`; bad ones on the way are named in `skipped`.
 // A flipped bit in tensor data is found by Reader::Read (kDataLoss): then ask again with `below` = that step.

@@ -59,10 +59,11 @@ std::vector<int64_t> NotKept(const std::vector<CheckpointInfo>& all, const Keep&
   return out;
 }
 
-Result<PruneInfo> Prune(const std::string& root, const Keep& keep, Check check, FileSystem& fs, const Fence* owner) {
+Result<PruneInfo> Prune(const std::string& root, const Keep& keep, Check check, FileSystem& fs, const Fence* owner,
+                        const std::vector<CheckpointInfo>& known) {
   if (keep.last < 1) return Fail(ErrorCode::kInvalidArgument, "at least one checkpoint is kept");
   if (keep.every_steps < 0) return Fail(ErrorCode::kInvalidArgument, "checkpoints of every -n steps cannot be kept");
-  Result<std::vector<CheckpointInfo>> all = List(root, check, fs);
+  Result<std::vector<CheckpointInfo>> all = List(root, check, fs, known);
   if (!all) return Fail(all.error());
   PruneInfo info;
   for (const int64_t step : NotKept(*all, keep)) {
@@ -81,13 +82,6 @@ Result<PruneInfo> Prune(const std::string& root, const Keep& keep, Check check, 
   std::copy_if(all->begin(), all->end(), std::back_inserter(info.left),
                [&](const CheckpointInfo& one) { return !Has(info.removed, one.step); });
   return info;
-}
-
-Result<std::vector<int64_t>> Prune(const std::string& root, int64_t keep_last, const std::vector<int64_t>& in_use,
-                                   Check check, FileSystem& fs) {
-  Result<PruneInfo> info = Prune(root, Keep{keep_last, 0, in_use, {}}, check, fs);
-  if (!info) return Fail(info.error());
-  return std::move(info->removed);
 }
 
 Result<std::vector<int64_t>> AbandonLater(const std::string& root, int64_t step, int64_t attempt, FileSystem& fs) {

@@ -32,18 +32,11 @@ struct PruneInfo {
 // Removes what `keep` does not keep. Call it after Commit; safe beside the trainer of the directory and beside readers.
 // With `owner`, the trainer's, nothing is removed once a newer owner has taken over (fence.h), however late the old one
 // wakes. Errors: kInvalidArgument when keep.last < 1 or keep.every_steps < 0; kFailedPrecondition for an owner that is
-// none any more; of the file system.
+// none any more; of the file system. By structure alone a flipped bit in tensor data goes unseen: `keep.bad` is for
+// those that were found damaged. `known`: see List.
 Result<PruneInfo> Prune(const std::string& root, const Keep& keep, Check check = Check::kStructure,
-                        FileSystem& fs = PosixFileSystem(), const Fence* owner = nullptr);
-
-// Keeps the newest `keep_last` valid checkpoints and everything newer than the oldest of them, removes the rest, but
-// never a step of `in_use` or one that somebody reads. Without a valid checkpoint nothing is removed. By structure
-// alone a flipped bit in tensor data goes unseen: a later checkpoint that Reader::Read found damaged is to be set aside
-// with AbandonLater before training goes on from an older one, and the step just committed belongs in `in_use`. Returns
-// the removed steps, oldest first. Call it after Commit. Errors: kInvalidArgument when keep_last < 1; of the file
-// system.
-Result<std::vector<int64_t>> Prune(const std::string& root, int64_t keep_last, const std::vector<int64_t>& in_use = {},
-                                   Check check = Check::kStructure, FileSystem& fs = PosixFileSystem());
+                        FileSystem& fs = PosixFileSystem(), const Fence* owner = nullptr,
+                        const std::vector<CheckpointInfo>& known = {});
 
 // Renames the checkpoints after `step` to `root/abandoned-<attempt>/`, for a job that resumes from an older step; they
 // stay on disk until a person removes them. Returns the steps moved, oldest first.

@@ -33,6 +33,9 @@ class Verifier {
     report_.bytes = m.bytes() + report_.bytes_read;
     report_.tensors = static_cast<int64_t>(m.tensors.size());
     report_.files = static_cast<int64_t>(m.files.size());
+    report_.created_ms = m.created_ms;
+    report_.world = m.world;
+    report_.fence = m.fence;
     const std::optional<int64_t> named = ParseStepDirectory(path_.substr(path_.find_last_of('/') + 1));
     if (named && *named != m.step) {
       Add(std::string(kManifestFile), "", -1, "it is of step " + std::to_string(m.step) + ", unlike its directory");

@@ -27,6 +27,9 @@ struct VerifyReport {
   int64_t bytes_read = 0;  // what this check read
   int64_t tensors = 0;
   int64_t files = 0;
+  int64_t created_ms = 0;  // milliseconds since 1970, UTC
+  int64_t world = 0;       // ranks that wrote it
+  Fence fence;             // who did
   std::vector<Problem> problems;
 
   bool ok() const { return problems.empty(); }

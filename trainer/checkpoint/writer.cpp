@@ -15,7 +15,7 @@ namespace {
 
 // What a missing path means: with .staging there but our directory gone, a newer owner renamed it away.
 Error Explain(const SaveRequest& request, Error error, FileSystem& fs) {
-  if (error.code != ErrorCode::kNotFound) return error.Wrap("checkpoint of step " + std::to_string(request.step));
+  if (error.code != ErrorCode::kNotFound) return error;  // who asked for the save says of which step it is
   const bool own = fs.Stat(StagingDirectory(request.root, request.fence)).has_value();
   if (own)
     return {ErrorCode::kUnavailable, error.message + ": part of the save of step " + std::to_string(request.step) +
@@ -218,7 +218,7 @@ Result<CommitInfo> Commit(const SaveRequest& request, const std::string& train_s
     parts.push_back(std::move(*part));
   }
   Result<Manifest> manifest = MergeParts(parts);
-  if (!manifest) return Fail(manifest.error().Wrap("checkpoint of step " + std::to_string(request.step)));
+  if (!manifest) return Fail(manifest.error());
   const Fence& f = manifest->fence;
   if (manifest->step != request.step || manifest->world != request.world || f.job_uid != request.fence.job_uid ||
       f.attempt != request.fence.attempt || f.round != request.fence.round) {

@@ -234,17 +234,18 @@ void Saver::Prune() {
                                 .every_steps = wanted.keep_every_steps,
                                 .in_use = {save_->request.step},
                                 .bad = verifier_ ? verifier_->Bad() : std::vector<int64_t>()};
-    auto pruned = checkpoint::Prune(root, keep, checkpoint::Check::kStructure, fs_, &save_->request.fence);
+    auto pruned = checkpoint::Prune(root, keep, checkpoint::Check::kStructure, fs_, &save_->request.fence, known_);
     if (!pruned) return observe::Warn("old checkpoints stay: " + pruned.error().message);
     left = std::move(pruned->left);
   } else {
-    auto all = checkpoint::List(root, checkpoint::Check::kStructure, fs_);
+    auto all = checkpoint::List(root, checkpoint::Check::kStructure, fs_, known_);
     if (!all) return observe::Warn("the size of all checkpoints is unknown: " + all.error().message);
     left = std::move(*all);
   }
   if (verifier_) verifier_->KeepOnly(*left);
   save_->directory_bytes = 0;
   for (const auto& info : *left) *save_->directory_bytes += info.bytes;
+  known_ = *std::move(left);
 }
 
 Outcome<void> Saver::Collect() {

@@ -100,8 +100,9 @@ class Saver {
   std::unique_ptr<dist::Comm> group_;
   Snapshot snapshot_;
   Cadence cadence_;
-  std::unique_ptr<Verifier> verifier_;  // on rank 0 of a job that asks for it
-  bool waiting_ = false;                // another save is due
+  std::unique_ptr<Verifier> verifier_;             // on rank 0 of a job that asks for it
+  std::vector<checkpoint::CheckpointInfo> known_;  // on rank 0, what the last save left; its thread's
+  bool waiting_ = false;                           // another save is due
   int64_t failures_ = 0;
   std::unique_ptr<Save> save_;  // under way
   std::thread thread_;          // of save_

@@ -1,5 +1,7 @@
 // A checkpoint that was whole once: every flipped bit, missing file and cut is found and named, and resuming goes on
 // with the newest one that is right.
+#include <sys/resource.h>
+
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -9,6 +11,7 @@
 
 #include "tests/trainer/checkpoint/sample.h"
 #include "trainer/checkpoint/fence.h"
+#include "trainer/checkpoint/manifest.h"
 #include "trainer/checkpoint/reader.h"
 #include "trainer/checkpoint/verify.h"
 
@@ -166,6 +169,39 @@ TEST_F(Damage, CutAndGrownFilesAreNamed) {
     fs::rename(temp_.path() + "/aside", path);
   }
   EXPECT_EQ(FirstProblem(), "");
+}
+
+// A tree of 64 MB of such text takes gigabytes: its digest is looked at first.
+TEST_F(Damage, ALargeManifestThatIsNotAsItWasWrittenIsNotParsed) {
+  const std::string path = newest_ + "/manifest.json";
+  std::string text;
+  for (std::ifstream file(path); text.empty();) text.assign(std::istreambuf_iterator<char>(file), {});
+  const size_t at = text.find("\"files\":");
+  ASSERT_NE(at, std::string::npos);
+  std::string junk = text.substr(0, at) + "\"a\":[";
+  while (junk.size() < (size_t{64} << 20)) junk += "[],[],[],[],[],[],[],[],";
+  junk += "0]," + text.substr(at);
+  for (const std::string& large : {junk, std::string(size_t{64} << 20, '[')}) {
+    std::ofstream(path, std::ios::trunc) << large;
+    struct rusage before{}, after{};
+    getrusage(RUSAGE_SELF, &before);
+    EXPECT_THAT(FirstProblem(), HasSubstr("manifest.json: it is not what was written: its digest does not match"));
+    getrusage(RUSAGE_SELF, &after);
+    EXPECT_LT(after.ru_maxrss - before.ru_maxrss, 256 << 10) << "KiB";
+  }
+  // As large and as it was written: it is read.
+  Result<Manifest> manifest = DecodeManifest(text);
+  ASSERT_TRUE(manifest);
+  const TensorInfo tensor = manifest->tensors[0];
+  for (int i = 0; i < 80'000; ++i) {
+    manifest->tensors.push_back({"empty." + std::to_string(i), tensor.group, tensor.dtype, {0, 7}});
+  }
+  const std::string written = EncodeManifest(*manifest);
+  ASSERT_GT(written.size(), size_t{4} << 20);
+  const Result<Manifest> read = DecodeManifest(written);
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_EQ(read->tensors.size(), manifest->tensors.size());
+  EXPECT_EQ(DecodeManifest(written.substr(0, written.size() - 1) + " \n").error().code, ErrorCode::kDataLoss);
 }
 
 TEST_F(Damage, AFileOfAnotherCheckpointDoesNotPass) {

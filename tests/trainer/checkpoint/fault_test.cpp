@@ -100,7 +100,7 @@ TEST_P(EveryCall, OfASaveLeavesTheLastCheckpointOrTheNewOne_Bug20_27) {
   const auto save = [](const std::string& root, FileSystem& fs) -> Status {
     if (Result<TakeOverInfo> taken = TakeOver(root, kSecond, fs); !taken) return Fail(taken.error());
     if (Result<CommitInfo> info = SaveSample(root, 200, kSecond, 2, kModel, fs); !info) return Fail(info.error());
-    Result<std::vector<int64_t>> pruned = Prune(root, 1, {}, Check::kStructure, fs);
+    Result<PruneInfo> pruned = Prune(root, Keep{.last = 1}, Check::kStructure, fs);
     return pruned ? Status() : Status(Fail(pruned.error()));
   };
   {
@@ -144,7 +144,7 @@ TEST_P(EveryCall, OfASaveLeavesTheLastCheckpointOrTheNewOne_Bug20_27) {
         ASSERT_TRUE(taken) << taken.error().message;
         EXPECT_TRUE(taken->warnings.empty());
         ASSERT_TRUE(SaveSample(root, 200, kThird, 2, kModel, sound));
-        ASSERT_TRUE(Prune(root, 1, {}, Check::kStructure, sound));
+        ASSERT_TRUE(Prune(root, Keep{.last = 1}, Check::kStructure, sound));
         EXPECT_EQ(NewestThatLoads(root), 200);
         std::vector<std::string> names;
         for (const auto& entry : std::filesystem::directory_iterator(root)) names.push_back(entry.path().filename());

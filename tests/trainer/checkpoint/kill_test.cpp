@@ -25,7 +25,7 @@ const std::vector<SampleTensor> kModel = {{"model.embed_tokens.weight", {512, 64
   for (;; ++step) {
     if (!SaveSample(root, step, fence, 2, kModel)) _exit(1);
     if (::write(pipe, &step, sizeof(step)) != sizeof(step)) _exit(1);
-    if (step % 8 == 0 && !Prune(root, 2)) _exit(1);
+    if (step % 8 == 0 && !Prune(root, Keep{.last = 2})) _exit(1);
   }
 }
 

@@ -262,7 +262,7 @@ TEST_F(Outcomes, AreThoseOfTheTable) {
     ASSERT_TRUE(AbandonLater(root_, std::stoll(loaded), 2));
     const auto saved = SaveSample(root_, 400, next, kWorld);
     ASSERT_TRUE(saved) << saved.error().message;
-    ASSERT_TRUE(Prune(root_, 1));
+    ASSERT_TRUE(Prune(root_, Keep{.last = 1}));
     EXPECT_EQ(LoadSample(Step(400), 400, 1), "");
   }
 }

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <optional>
 #include <set>
 
@@ -45,24 +46,24 @@ class Retention : public testing::Test {
 };
 
 TEST_F(Retention, KeepsTheNewest) {
-  EXPECT_THAT(*Prune(root_, 2), ElementsAre(100, 200));
+  EXPECT_THAT(Prune(root_, Keep{.last = 2})->removed, ElementsAre(100, 200));
   EXPECT_THAT(Steps(), ElementsAre(300, 400));
-  EXPECT_THAT(*Prune(root_, 2), IsEmpty());
+  EXPECT_THAT(Prune(root_, Keep{.last = 2})->removed, IsEmpty());
   EXPECT_EQ(LoadSample(root_ + "/step-00000300", 300, 2), "");
 }
 
 TEST_F(Retention, NeverRemovesTheNewestValidOne) {
   Break(400);
   Break(300);
-  EXPECT_THAT(*Prune(root_, 1), ElementsAre(100));
+  EXPECT_THAT(Prune(root_, Keep{.last = 1})->removed, ElementsAre(100));
   EXPECT_EQ(NewestValid(root_)->step, 200);
   Break(200);
-  EXPECT_THAT(*Prune(root_, 1), IsEmpty()) << "without a valid one nothing goes";
+  EXPECT_THAT(Prune(root_, Keep{.last = 1})->removed, IsEmpty()) << "without a valid one nothing goes";
 }
 
 TEST_F(Retention, BadOnesDoNotCountAndGoWhenTheyAreOld) {
   Break(200);
-  EXPECT_THAT(*Prune(root_, 2), ElementsAre(100, 200));
+  EXPECT_THAT(Prune(root_, Keep{.last = 2})->removed, ElementsAre(100, 200));
 }
 
 TEST_F(Retention, OneThatIsKnownToBeDamagedDoesNotCount) {
@@ -71,21 +72,21 @@ TEST_F(Retention, OneThatIsKnownToBeDamagedDoesNotCount) {
 }
 
 TEST_F(Retention, OneInUseStays) {
-  EXPECT_THAT(*Prune(root_, 1, {200}), ElementsAre(100, 300));
+  EXPECT_THAT(Prune(root_, Keep{.last = 1, .in_use = {200}})->removed, ElementsAre(100, 300));
   EXPECT_THAT(Steps(), ElementsAre(200, 400));
 }
 
 TEST_F(Retention, FewerThanAskedForStay) {
-  EXPECT_THAT(*Prune(root_, 9), IsEmpty());
-  EXPECT_FALSE(Prune(root_, 0));
-  EXPECT_EQ(Prune(root_ + "/nowhere", 1).error().code, ErrorCode::kNotFound);
+  EXPECT_THAT(Prune(root_, Keep{.last = 9})->removed, IsEmpty());
+  EXPECT_FALSE(Prune(root_, Keep{.last = 0}));
+  EXPECT_EQ(Prune(root_ + "/nowhere", Keep{.last = 1}).error().code, ErrorCode::kNotFound);
 }
 
 TEST_F(Retention, LinksAreNotFollowed) {
   TempDirectory elsewhere;
   std::ofstream(elsewhere.path() + "/precious") << "x";
   fs::create_directory_symlink(elsewhere.path(), root_ + "/step-00000050");
-  EXPECT_THAT(*Prune(root_, 3), ElementsAre(50, 100));
+  EXPECT_THAT(Prune(root_, Keep{.last = 3})->removed, ElementsAre(50, 100));
   EXPECT_TRUE(fs::exists(elsewhere.path() + "/precious"));
 }
 
@@ -166,6 +167,55 @@ class TakingOver : public ForwardingFileSystem {
   const int k_;
   int calls_ = 0;
 };
+
+// Opens of files, by the step directory that they are in.
+class CountingOpens : public ForwardingFileSystem {
+ public:
+  Result<int> OpenRead(const std::string& path) override {
+    const size_t at = path.find("step-");
+    if (at != std::string::npos) ++opened[path.substr(at, std::string("step-00000000").size())];
+    return ForwardingFileSystem::OpenRead(path);
+  }
+  std::map<std::string, int> opened;
+};
+
+std::set<std::string> OpenedWith(const std::string& root, const std::vector<CheckpointInfo>& known) {
+  CountingOpens disk;
+  EXPECT_TRUE(List(root, Check::kStructure, disk, known));
+  std::set<std::string> steps;
+  for (const auto& [step, times] : disk.opened) steps.insert(step);
+  return steps;
+}
+
+TEST_F(Retention, WhatIsKnownAndUnchangedIsNotOpenedAgain) {
+  for (int64_t step : {500, 600}) ASSERT_TRUE(SaveSample(root_, step, kFence, 1));
+  Break(200);
+  const std::vector<CheckpointInfo> known = *List(root_);
+  const std::set<std::string> newest = {"step-00000400", "step-00000500", "step-00000600"};
+  std::set<std::string> looked_at = newest;
+  looked_at.insert("step-00000200");
+  EXPECT_EQ(OpenedWith(root_, known), looked_at) << "the newest three, and what was not valid";
+  EXPECT_EQ(OpenedWith(root_, {}).size(), 6u);
+  // The answer is the same, and what was written again is read again.
+  const auto again = List(root_, Check::kStructure, PosixFileSystem(), known);
+  ASSERT_EQ(again->size(), known.size());
+  for (size_t i = 0; i < known.size(); ++i) {
+    EXPECT_EQ((*again)[i].step, known[i].step);
+    EXPECT_EQ((*again)[i].bytes, known[i].bytes);
+    EXPECT_EQ((*again)[i].valid, known[i].valid);
+    EXPECT_EQ((*again)[i].job_uid, "uid");
+  }
+  const std::string manifest = root_ + "/step-00000100/manifest.json";
+  fs::last_write_time(manifest, fs::last_write_time(manifest) + std::chrono::seconds(1));
+  looked_at.insert("step-00000100");
+  EXPECT_EQ(OpenedWith(root_, known), looked_at);
+  // One that is gone is not there any more, and the newest are looked at whatever was known.
+  fs::remove_all(root_ + "/step-00000300");
+  Break(600);
+  const auto after = List(root_, Check::kStructure, PosixFileSystem(), known);
+  ASSERT_EQ(after->size(), 5u);
+  EXPECT_FALSE((*after)[0].valid);
+}
 
 TEST_F(Retention, AnOwnerThatIsNoneAnyMoreRemovesNothing) {
   const std::string saved = root_ + "-saved";

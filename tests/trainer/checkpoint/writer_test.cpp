@@ -257,7 +257,7 @@ TEST_F(Writer, FiftySavesHoldNoMoreMemoryThanOne_Bug28_29) {
     ASSERT_TRUE(written) << written.error().message;
     const auto committed = Commit(request, "{}", {written->manifest});
     ASSERT_TRUE(committed) << committed.error().message;
-    ASSERT_TRUE(Prune(root_, 1));
+    ASSERT_TRUE(Prune(root_, Keep{.last = 1}));
   };
   const int64_t before = Resident();
   save(1);
