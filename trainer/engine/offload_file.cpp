@@ -110,7 +110,8 @@ OffloadFile::~OffloadFile() {
 
 void OffloadFile::Fail(const std::string& what, int error) const {
   throw OffloadError("offload of rank " + std::to_string(rank_) + " to " + directory_ + ": " + what +
-                     (error != 0 ? std::string(": ") + std::strerror(error) : ""));
+                         (error != 0 ? std::string(": ") + std::strerror(error) : ""),
+                     error == EACCES || error == EPERM || error == EROFS);
 }
 
 // Without a name from the start where the file system can do that (not on NFS), else it loses it at once.

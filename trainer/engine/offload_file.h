@@ -22,7 +22,12 @@ namespace trainyard::engine {
 // The storage failed: one line with rank, file and place.
 class OffloadError final : public std::runtime_error {
  public:
-  using std::runtime_error::runtime_error;
+  explicit OffloadError(const std::string& what, bool denied = false) : std::runtime_error(what), denied_(denied) {}
+  // No file may be made there, which no other try changes: the directory is read-only or another user's.
+  bool denied() const { return denied_; }
+
+ private:
+  bool denied_;
 };
 
 // What the file asks of the system, for tests that let it fail. Results and errno as those of the system calls.

@@ -21,12 +21,15 @@ constexpr int64_t kMostMarkBytes = 1 << 16;
 
 const config::VolumePath& Place(const Session& s) { return *s.job.checkpoint->export_on_success; }
 
+// Where it is written before it has its name.
+std::string Partial(const Session& s) { return Place(s).Resolve(s.env.volume_root) + ".partial-" + s.env.uid; }
+
 // The step of this job's export at the place; nothing: the place is free. Failure: it is somebody else's.
 Outcome<std::optional<int64_t>> Found(const Session& s, FileSystem& fs) {
   const std::string path = Place(s).Resolve(s.env.volume_root);
   const auto names = fs.ListDirectory(path);
   if (!names && names.error().code == ErrorCode::kNotFound) return std::optional<int64_t>();
-  if (!names) return Fails(WriteFailure(names.error(), "checkpoint.exportOnSuccess"));
+  if (!names) return Fails(FirstWriteFailure(names.error(), "checkpoint.exportOnSuccess"));
   if (names->empty()) return std::optional<int64_t>();
   const auto text = checkpoint::ReadWholeFile(fs, path + "/" + kMark, kMostMarkBytes);
   const nlohmann::json mark = text ? nlohmann::json::parse(*text, nullptr, false) : nlohmann::json();
@@ -38,7 +41,7 @@ Outcome<std::optional<int64_t>> Found(const Session& s, FileSystem& fs) {
 }
 
 Status Write(const Session& s, checkpoint::Reader& reader, bool replace, FileSystem& fs) {
-  const std::string place = Place(s).Resolve(s.env.volume_root), partial = place + ".partial-" + s.env.uid;
+  const std::string place = Place(s).Resolve(s.env.volume_root), partial = Partial(s);
   if (Status removed = checkpoint::RemoveTree(fs, partial); !removed) return removed;
   checkpoint::HuggingFaceOptions options;
   options.carried_root = s.CheckpointRoot();
@@ -81,8 +84,15 @@ Outcome<void> Export(const Session& s, FileSystem& fs) {
 
 Outcome<void> CheckExportPlace(const Session& s) {
   if (!s.job.checkpoint || !s.job.checkpoint->export_on_success) return {};
-  const auto found = Found(s, checkpoint::PosixFileSystem());
+  FileSystem& fs = checkpoint::PosixFileSystem();
+  const auto found = Found(s, fs);
   if (!found) return Fails(found.error());
+  // What may not be written there is better told now than after the last step.
+  const std::string partial = Partial(s);
+  Status room = checkpoint::EnsureParents(fs, partial);
+  if (room) room = checkpoint::EnsureDirectory(fs, partial);
+  if (room) room = checkpoint::RemoveTree(fs, partial);
+  if (!room) return Fails(FirstWriteFailure(room.error(), "checkpoint.exportOnSuccess"));
   return {};
 }
 

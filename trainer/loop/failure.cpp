@@ -1,5 +1,7 @@
 #include "trainer/loop/failure.h"
 
+#include <unistd.h>
+
 #include <new>
 
 #include <c10/util/Exception.h>
@@ -37,6 +39,20 @@ Failure WriteFailure(const Error& error, const std::string& doing) {
   }
 }
 
+Failure FirstWriteFailure(const Error& error, const std::string& doing) {
+  const std::string message = doing + ": " + error.message;
+  switch (error.code) {
+    case ErrorCode::kPermissionDenied:
+      return {contract::kExitConfiguration,
+              message + "; the volume must be mounted writable, and the directory must let user " +
+                  std::to_string(geteuid()) + " write"};
+    case ErrorCode::kInvalidArgument:
+      return {contract::kExitConfiguration, message};
+    default:
+      return WriteFailure(error, doing);
+  }
+}
+
 Failure ReadFailure(const Error& error, const std::string& doing) {
   const std::string message = doing + ": " + error.message;
   switch (error.code) {
@@ -61,8 +77,8 @@ Failure FromException(const std::exception& exception) {
   if (dynamic_cast<const dist::CommError*>(&exception) != nullptr) {
     return {contract::kExitCommunication, FirstLine(exception.what())};
   }
-  if (dynamic_cast<const engine::OffloadError*>(&exception) != nullptr) {
-    return {contract::kExitStorage, FirstLine(exception.what())};
+  if (const auto* offload = dynamic_cast<const engine::OffloadError*>(&exception); offload != nullptr) {
+    return {offload->denied() ? contract::kExitConfiguration : contract::kExitStorage, FirstLine(exception.what())};
   }
   if (dynamic_cast<const std::bad_alloc*>(&exception) != nullptr) {
     return {contract::kExitOutOfMemory, "out of host memory"};

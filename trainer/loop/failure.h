@@ -28,6 +28,9 @@ inline tl::unexpected<Failure> Fails(Failure failure) { return tl::unexpected<Fa
 
 // While writing to the checkpoint directory: fenced off, a bug of ours, or else the storage.
 Failure WriteFailure(const Error& error, const std::string& doing);
+// The same where the job has never written before: what it may not do there, or cannot, is so at every start, and is
+// told once instead of being tried again.
+Failure FirstWriteFailure(const Error& error, const std::string& doing);
 // While reading a checkpoint that must be readable.
 Failure ReadFailure(const Error& error, const std::string& doing);
 // While the ranks find each other.

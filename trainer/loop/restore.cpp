@@ -39,7 +39,12 @@ struct Choice {
 
 Outcome<void> TakeOver(const Session& s) {
   const auto taken = checkpoint::TakeOver(s.CheckpointRoot(), {s.env.uid, s.env.attempt, s.env.round});
-  if (!taken) return Fails(WriteFailure(taken.error(), "cannot use the checkpoint directory"));
+  if (!taken) {
+    // Of an earlier attempt's claim it is known that the job could write there: then the disk has changed.
+    const auto owner = checkpoint::OwnerJob(s.CheckpointRoot());
+    const auto failure = owner && *owner == s.env.uid ? WriteFailure : FirstWriteFailure;
+    return Fails(failure(taken.error(), "cannot use the checkpoint directory"));
+  }
   for (const std::string& name : taken->fenced) observe::Info("took over from " + name);
   for (const std::string& warning : taken->warnings) observe::Warn(warning);
   return {};

@@ -69,6 +69,25 @@ TEST_F(ExitTest, MissingData) {
   Expect(contract::kExitData, "Configuration", HasSubstr("gone.txt"));
 }
 
+// Where nobody may make a directory, not even root: told once, instead of 50 attempts.
+TEST_F(ExitTest, ACheckpointDirectoryThatMayNotBeWritten) {
+  const auto leads_to = [this](const char* place) {
+    std::filesystem::remove_all(dir_ / "volumes/closed");
+    std::filesystem::create_symlink(place, dir_ / "volumes/closed");
+  };
+  leads_to("/sys/kernel");
+  job_["checkpoint"]["volume"] = "closed";
+  Expect(contract::kExitConfiguration, "Configuration",
+         AllOf(HasSubstr("cannot use the checkpoint directory: "), HasSubstr("mounted writable")));
+  job_["checkpoint"]["volume"] = "checkpoints";
+  job_["checkpoint"]["exportOnSuccess"] = {{"volume", "closed"}, {"path", "models/a"}};
+  Expect(contract::kExitConfiguration, "Configuration",
+         AllOf(HasSubstr("checkpoint.exportOnSuccess: "), HasSubstr("mounted writable")), 2);
+  job_["checkpoint"].erase("exportOnSuccess");
+  job_["checkpoint"]["path"] = std::string(300, 'x');
+  Expect(contract::kExitConfiguration, "Configuration", HasSubstr("File name too long"), 3);
+}
+
 TEST_F(ExitTest, DataShorterThanOneBatch) {
   WriteText(dir_ / "volumes/corpus/train.txt", std::string(7 * 32 + 1, 'x'));  // 7 sequences for a batch of 8
   Expect(contract::kExitData, "Configuration",
