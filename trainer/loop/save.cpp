@@ -90,7 +90,6 @@ void Saver::Start(bool in_place) {
   done_ = false;
   hurry_ = in_place;
   thread_ = std::thread([this] { Run(); });
-  if (!in_place) snapshot_.AwaitWritten();
 }
 
 void Saver::Begin() {

@@ -65,7 +65,7 @@ void Snapshot::AddItems(std::vector<LiveTensor> tensors, std::vector<checkpoint:
   }
 }
 
-// As many as fit, from the last one on: training is let go as soon as those in front are written.
+// As many as fit, from the last one on: updates are let go as soon as those in front are written.
 void Snapshot::PlaceItems() {
   int64_t wanted = 0;
   for (const Item& item : items_) wanted += Aligned(item.bytes);
@@ -154,30 +154,23 @@ void Snapshot::CopyAll() {
   changed_.wait(lock, [&] { return CopiedUpTo(std::numeric_limits<int>::max()); });
 }
 
+bool Snapshot::Free(int unit) const {
+  const bool written = first_copied_ == 0 || asked_ > first_copied_;
+  return finished_ || (written && CopiedUpTo(unit));
+}
+
 bool Snapshot::Holds(int unit) {
   std::lock_guard lock(mutex_);
-  return !finished_ && !CopiedUpTo(unit);
+  return !Free(unit);
 }
 
 void Snapshot::BeforeUpdate(int unit) {
   std::unique_lock lock(mutex_);
-  if (finished_ || CopiedUpTo(unit)) return;
+  if (Free(unit)) return;
   const auto begin = std::chrono::steady_clock::now();
   updating_ = true;
   CopyUpTo(unit, lock);
-  changed_.wait(lock, [&] { return finished_ || CopiedUpTo(unit); });
-  updating_ = false;
-  stall_ += Since(begin);
-  changed_.notify_all();
-}
-
-void Snapshot::AwaitWritten() {
-  std::unique_lock lock(mutex_);
-  if (first_copied_ == 0) return;
-  const auto begin = std::chrono::steady_clock::now();
-  updating_ = true;
-  CopyUpTo(std::numeric_limits<int>::max(), lock);  // there is nothing better to do meanwhile
-  changed_.wait(lock, [&] { return finished_ || asked_ > first_copied_; });
+  changed_.wait(lock, [&] { return Free(unit); });
   updating_ = false;
   stall_ += Since(begin);
   changed_.notify_all();
@@ -190,7 +183,11 @@ Result<const void*> Snapshot::Bytes(const checkpoint::TensorSlice& slice) {
   changed_.notify_all();
   Item& item = items_[index];
   if (item.place >= 0) {
-    changed_.wait(lock, [&] { return item.copied; });
+    if (!item.copied) {  // the first one behind those that are written in place
+      lock.unlock();
+      CopyAll();
+      lock.lock();
+    }
     if (!failed_.empty()) return Fail(ErrorCode::kUnavailable, failed_);
     return memory_ + item.place;
   }

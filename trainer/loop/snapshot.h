@@ -1,10 +1,10 @@
 // The state of one step, held still for a save while training goes on. The save's thread copies it into host memory
 // that is allocated once; the rank's thread helps only with what is not copied yet when the next update comes to it,
-// unit by unit. Where that memory may not hold the whole state, the rest is written from where it lives, and training
-// waits for that much.
+// unit by unit. Where that memory may not hold the whole state, the rest is written first and from where it lives: the
+// next forward and backward pass go on beside that, and the update waits for it.
 //
-// Thread-safety: Begin, AwaitWritten, Holds and BeforeUpdate belong to the rank's thread, the others to the save's,
-// which runs between Begin and Finished.
+// Thread-safety: Begin, Holds and BeforeUpdate belong to the rank's thread, the others to the save's, which runs
+// between Begin and Finished.
 #pragma once
 
 #include <condition_variable>
@@ -32,11 +32,10 @@ class Snapshot {
 
   // The state as it is now. `in_place`: nothing is copied, since nothing changes before Finished.
   void Begin(engine::Engine& engine, bool in_place);
-  // Blocks until everything that is written in place has been written.
-  void AwaitWritten();
   // True while BeforeUpdate would have something to do.
   bool Holds(int unit);
-  // Blocks until the state of the unit and of those before it is copied, and helps with that.
+  // Blocks until the state of the unit and of those before it is copied, and helps with that; and until everything that
+  // is written in place has been written.
   void BeforeUpdate(int unit);
 
   const std::vector<checkpoint::TensorSlice>& model() const { return model_; }
@@ -71,6 +70,8 @@ class Snapshot {
   // Copies items up to `unit` that nobody has taken yet.
   void CopyUpTo(int unit, std::unique_lock<std::mutex>& lock);
   bool CopiedUpTo(int unit) const;
+  // Whether the update of the unit may change its state.
+  bool Free(int unit) const;
 
   device::Device& device_;
   const int64_t budget_;
@@ -92,7 +93,7 @@ class Snapshot {
   std::vector<size_t> order_;  // of those that are copied, in the order of updates
   size_t next_ = 0;            // in order_: what nobody has taken yet
   size_t first_copied_ = 0;    // in items_: those before are written in place
-  size_t asked_ = 0;           // in items_: those before the last of these are written
+  size_t asked_ = 0;           // in items_: those before the last of these have been written
   std::string failed_;         // why a copy could not be made
   bool finished_ = true;
   bool updating_ = false;  // the rank's thread is in here

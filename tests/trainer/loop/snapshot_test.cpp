@@ -94,7 +94,6 @@ TEST(Snapshot, IsTheStateOfItsStepWhereverThatIs) {
           if (step == 3) {
             writer.join();
           } else {
-            snapshot.AwaitWritten();
             Step(engine, llama, 2 * step);
             writer.join();
           }
@@ -105,6 +104,52 @@ TEST(Snapshot, IsTheStateOfItsStepWhereverThatIs) {
       });
     }
   }
+}
+
+// Nothing but an update waits for what is written in place: it alone changes the state.
+TEST(Snapshot, TheNextPassesGoOnBeforeAnythingIsWritten) {
+  for (const int64_t budget : {0, 9000}) {
+    engine::testing::RunRanks(1, [&](int, device::Device& device, dist::Comm& comm) {
+      engine::Engine engine(device, comm, Units(), OptionsOf(Offload::kNone));
+      model::Llama llama(engine::testing::SmallLlama(true), engine);
+      Snapshot snapshot(device, budget);
+      engine.BeforeUpdate([&](int unit) { snapshot.BeforeUpdate(unit); });
+      Step(engine, llama, 1);
+      const auto want = StateOf(engine);
+      snapshot.Begin(engine, /*in_place=*/false);
+      EXPECT_GT(snapshot.bytes_in_place(), 0);
+      EXPECT_TRUE(snapshot.Holds(0));
+      engine.BeginStep();
+      engine.Backward(llama.LossSum(engine::testing::Tokens(2, 7, 19, 2)), true);
+      engine.FinishBackward();
+      std::map<std::string, std::string> got;
+      std::string error;
+      std::thread writer([&] { error = Write(snapshot, got); });  // only now
+      engine.Step(1e-2, 1e-2, 2);
+      writer.join();
+      EXPECT_EQ(error, "");
+      EXPECT_EQ(got, want);
+      EXPECT_FALSE(snapshot.Holds(0));
+      engine.BeforeUpdate(nullptr);
+    });
+  }
+}
+
+// A save whose copies nobody comes to help with ends all the same.
+TEST(Snapshot, TheSaveCopiesByItself) {
+  engine::testing::RunRanks(1, [&](int, device::Device& device, dist::Comm& comm) {
+    engine::Engine engine(device, comm, Units(), OptionsOf(Offload::kNone));
+    model::Llama llama(engine::testing::SmallLlama(true), engine);
+    Step(engine, llama, 1);
+    const auto want = StateOf(engine);
+    for (const int64_t budget : {-1, 0, 9000}) {
+      Snapshot snapshot(device, budget);
+      snapshot.Begin(engine, /*in_place=*/false);
+      std::map<std::string, std::string> got;
+      EXPECT_EQ(Write(snapshot, got), "");
+      EXPECT_EQ(got, want) << budget;
+    }
+  });
 }
 
 class BrokenDisk final : public engine::OffloadCalls {
@@ -131,7 +176,6 @@ TEST(Snapshot, ADiskThatFailsEndsTheSaveAndThenTheStep) {
       std::string error;
       snapshot.Begin(engine, /*in_place=*/false);
       std::thread writer([&] { error = Write(snapshot, got); });
-      snapshot.AwaitWritten();
       EXPECT_THROW(Step(engine, llama, 2), engine::OffloadError);
       writer.join();
       EXPECT_THAT(error, ::testing::AllOf(::testing::HasSubstr("offload of rank 0"),
