@@ -150,16 +150,41 @@ def trainer_rows(options, tmp, dcp_stall_per_byte):
         plain, _ = results[False]
         found = found[1:]  # the first one also allocates
         assert len(found) >= saves - 1, found
-        stall.append(statistics.median(s for s, _, _ in found))
+        stall.append(statistics.median(s for s, _, _, _ in found))
         size = found[0][1]
         copy.append(memcpy_seconds(size))
         dcp.append(dcp_stall_per_byte[pair % len(dcp_stall_per_byte)] * size)
         # Steps after the first save, so that both sides are warm.
         extra.append((sum(seconds[every + 1:]) - sum(plain[every + 1:])) / saves)
-        whole.append(statistics.median(w for _, _, w in found))
+        whole.append(statistics.median(w for _, _, w, _ in found))
     return [row("stall", "s", stall, "memcpy", copy, "lower", 1.2),
             row("dcp_async_stall", "s", stall, "torch_dcp_async_save_blocked", dcp, "lower", 1.0),
             row("save_slowdown", "s", extra, "whole_save", whole, "lower")]
+
+
+def throttled_rows(options, tmp):
+    """Steps that end while a save is written to a disk that is slow on purpose, and those of as long a time without one.
+    None where a disk cannot be made slow here."""
+    rate, size, every = 100_000_000, 3 << 30, 40
+    try:
+        disk = trainer_runs.SlowDisk(tmp.parent / "slow.disk", tmp / "volumes/checkpoints", size, rate)
+    except (OSError, subprocess.CalledProcessError) as error:
+        print(f"throttled_steps: no slow disk can be made here: {error}", flush=True)
+        return []
+    done, undisturbed = [], []
+    try:
+        for _ in range(max(5, options.pairs // 2)):
+            seconds, found = trainer_runs.train(options.bin, tmp, 2 * every - 1, every, disk.enter)
+            (_, _, whole, step), = found
+            ends, at = [], 0.0
+            for taken in seconds[step:]:
+                at += taken
+                ends.append(at)
+            done.append(sum(end <= whole for end in ends))
+            undisturbed.append(whole / statistics.median(seconds[1:step]))
+    finally:
+        disk.close()
+    return [row("throttled_steps", "steps", done, "steps_in_as_long_without", undisturbed, "higher", 3, "value")]
 
 
 def resize_row(options, tmp):
@@ -234,10 +259,12 @@ def main():
         show(rows)
         trainer = trainer_rows(options, tmp / "trainer", stalls)
         show(trainer)
+        throttled = throttled_rows(options, tmp / "throttled")
+        show(throttled)
         resize = [resize_row(options, tmp)]
         show(resize)
     if options.json:
-        write(options.json, rows + trainer + resize)
+        write(options.json, rows + trainer + throttled + resize)
         if options.document:
             document(options.document, options.json)
 

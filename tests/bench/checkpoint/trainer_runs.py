@@ -38,20 +38,21 @@ def job(steps, every, layers=6):
                            "resume": "Never", "resumeStep": 0}}
 
 
-def train(bin_dir, directory, steps, every):
-    """One process trains; returns (seconds from step to step as its log grew, [stall, bytes, write seconds] of each save
-    beside training). What happens between two steps, such as the beginning of a save, counts for the later one."""
+def train(bin_dir, directory, steps, every, enter=None):
+    """One process trains; returns (seconds from step to step as its log grew, [stall, bytes, seconds, step] of each save
+    beside training). What happens between two steps, such as the beginning of a save, counts for the later one. `enter`
+    is called in the process before it begins."""
     run = directory / "run"
-    subprocess.run(["rm", "-rf", run, directory / "volumes/checkpoints"], check=True)
+    subprocess.run(["rm", "-rf", run, directory / "volumes/checkpoints/bench"], check=True)
     run.mkdir(parents=True)
-    (directory / "volumes/checkpoints").mkdir(parents=True)
+    (directory / "volumes/checkpoints").mkdir(parents=True, exist_ok=True)
     corpus(directory / "volumes/corpus")
     (run / "job.json").write_text(json.dumps(job(steps, every)))
     env = dict(os.environ, RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()),
                TRAINYARD_JOB_UID="bench", TRAINYARD_ATTEMPT="1", TRAINYARD_ROUND="0", TRAINYARD_JOB_FILE=str(run / "job.json"),
                TRAINYARD_VOLUME_ROOT=str(directory / "volumes"), TRAINYARD_RUN_DIR=str(run), POD_IP="127.0.0.1")
     with open(run / "log", "w+") as log:
-        process = subprocess.Popen([bin_dir / "trainyard-trainer"], env=env, stdout=log, stderr=log)
+        process = subprocess.Popen([bin_dir / "trainyard-trainer"], env=env, stdout=log, stderr=log, preexec_fn=enter)
         arrived = arrivals(process, run / "steps.jsonl")
         log.seek(0)
         said = log.read()
@@ -60,7 +61,44 @@ def train(bin_dir, directory, steps, every):
     seconds = [b - a for a, b in zip([arrived[0]] + arrived, arrived)]
     saves = re.findall(r"checkpoint of step (\d+) written: (\d+) bytes in ([\d.e-]+) s, for which training stood still ([\d.e-]+) s",
                        said)
-    return seconds, [(float(stall), int(size), float(whole)) for step, size, whole, stall in saves if int(step) < steps]
+    return seconds, [(float(stall), int(size), float(whole), int(step)) for step, size, whole, stall in saves if int(step) < steps]
+
+
+class SlowDisk:
+    """A file system of its own, mounted at `place`, to which processes that enter() write so many bytes per second: by the
+    kernel, whatever they do. OSError or CalledProcessError where this user or this kernel may not."""
+
+    GROUPS = pathlib.Path("/sys/fs/cgroup")
+
+    def __init__(self, image, place, size, rate):
+        self.place, self.group = place, None
+        place.mkdir(parents=True, exist_ok=True)
+        with open(image, "wb") as file:
+            file.truncate(size)
+        subprocess.run(["mkfs.ext4", "-q", "-F", "-m", "0", "-O", "^has_journal", image], check=True)
+        subprocess.run(["mount", "-o", "loop", image, place], check=True)
+        try:
+            device = os.stat(place).st_dev
+            limit = f"{os.major(device)}:{os.minor(device)} "
+            unified = (self.GROUPS / "cgroup.controllers").exists()
+            group = self.GROUPS / ("" if unified else "blkio") / f"trainyard-bench-{os.getpid()}"
+            group.mkdir()
+            self.group = group
+            if unified:
+                (group / "io.max").write_text(limit + f"wbps={rate}")
+            else:
+                (group / "blkio.throttle.write_bps_device").write_text(limit + str(rate))
+        except BaseException:
+            self.close()
+            raise
+
+    def enter(self):
+        (self.group / "cgroup.procs").write_text(str(os.getpid()))
+
+    def close(self):
+        if self.group is not None:
+            self.group.rmdir()
+        subprocess.run(["umount", self.place], check=True)
 
 
 def arrivals(process, path):
