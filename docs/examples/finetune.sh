@@ -43,9 +43,12 @@ say "The plan"
 say "Train on 2 ranks"
 "$bin/trainyard" run docs/examples/finetune.yaml --nodes 1 --gpus-per-node 2 --state-dir "$dir"
 
-say "What came of it"
+say "What came of it: an adapter in PEFT's layout, and merged into the weights a model like the one it came of"
 "$bin/trainyard" checkpoints list "$dir/volumes/checkpoints/finetune"
-ls -sh "$dir/volumes/models/smollm2-135m-dictionary"
+models="$dir/volumes/models"
+"$bin/trainyard" checkpoints merge --base "$model" --adapter "$dir/volumes/checkpoints/finetune" \
+  --to "$models/smollm2-135m-dictionary"
+ls -sh "$models/dictionary-adapter" "$models/smollm2-135m-dictionary"
 for name in instruct dictionary; do
   printf '\n$ trainyard generate --model smollm2-135m-%s --chat --prompt %s\n' $name "'Define the noun \"$noun\".'"
   "$bin/trainyard" generate --model "$dir/volumes/models/smollm2-135m-$name" --chat --prompt "Define the noun \"$noun\"." --tokens 40

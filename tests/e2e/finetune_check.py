@@ -1,5 +1,6 @@
 """What docs/examples/finetune.sh left, held against a computation of its own: NumPy's Llama, the model's own Jinja template
-and the tokenizers package give the loss of the held-out answers, for the published and for the tuned weights.
+and the tokenizers package give the loss of the held-out answers, for the published weights, with the adapter beside them and
+with the adapter merged into them.
 usage: finetune_check.py DIRECTORY"""
 import json
 import math
@@ -8,6 +9,7 @@ import sys
 
 import jinja2.sandbox
 import numpy
+from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
 SEQUENCE, SEQUENCES = 128, 8  # of finetune.yaml: sequenceLength, and evaluation.batches of microBatchSize
@@ -27,6 +29,17 @@ def load(directory):
         bits = numpy.frombuffer(data, "<u2", (end - begin) // 2, 8 + size + begin).astype("<u4") << 16
         weights[name] = bits.view("<f4").reshape(info["shape"])
     return json.loads((directory / "config.json").read_text()), weights
+
+
+def with_adapter(weights, directory):
+    """W + alpha / rank * B A, as PEFT has it."""
+    scale = (lambda config: config["lora_alpha"] / config["r"])(json.loads((directory / "adapter_config.json").read_text()))
+    adapter = load_file(directory / "adapter_model.safetensors")
+    names = [name[len("base_model.model."):-len(".lora_A.weight")] for name in adapter if name.endswith(".lora_A.weight")]
+    assert 2 * len(names) == len(adapter) and len(names) == 7 * 30, "an adapter beside each matrix of each block"
+    added = {f"{n}.weight": scale * adapter[f"base_model.model.{n}.lora_B.weight"] @ adapter[f"base_model.model.{n}.lora_A.weight"]
+             for n in names}
+    return weights | {name: weights[name] + delta for name, delta in added.items()}
 
 
 def norm(x, weight, epsilon):
@@ -95,9 +108,8 @@ def held_out(model):
     raise AssertionError("fewer conversations than an evaluation reads")
 
 
-def loss(model, chats):
+def loss(config, weights, chats):
     """Mean over the tokens of answers, mean over all tokens, and how many are of answers."""
-    config, weights = load(model)
     everything = log_likelihoods(config, weights, [ids for ids, _ in chats])
     learned = numpy.concatenate([each[numpy.array(answer) - 1] for each, (_, answer) in zip(everything, chats)])
     return -float(learned.mean()), -float(numpy.concatenate(everything).mean()), len(learned)
@@ -106,15 +118,19 @@ def loss(model, chats):
 def main():
     models = ROOT / "volumes/models"
     progress = json.loads((ROOT / "jobs/default/finetune.json").read_text())["status"]["progress"]
-    chats = held_out(models / "smollm2-135m-instruct")
-    before, of_all, tokens = loss(models / "smollm2-135m-instruct", chats)
-    after, _, _ = loss(models / "smollm2-135m-dictionary", chats)
-    print(f"{tokens} tokens of {len(chats)} held-out answers: NumPy {before:.5f} -> {after:.5f}, "
+    base = models / "smollm2-135m-instruct"
+    chats = held_out(base)
+    config, weights = load(base)
+    before, of_all, tokens = loss(config, weights, chats)
+    after, _, _ = loss(config, with_adapter(weights, models / "dictionary-adapter"), chats)
+    merged, _, _ = loss(*load(models / "smollm2-135m-dictionary"), chats)
+    print(f"{tokens} tokens of {len(chats)} held-out answers: NumPy {before:.5f} -> {after:.5f}, merged {merged:.5f}; "
           f"the job {progress['initialValidationLoss']:.5f} -> {progress['validationLoss']:.5f}; with the questions {of_all:.5f}")
     assert abs(before - of_all) > 0.1, "answers alone cannot be told from whole conversations here"
     assert abs(progress["initialValidationLoss"] - before) < 1e-4 * before, "the job's loss before is another one"
-    # The tuned weights are rounded to BF16 in the export, which is more than some of them were moved by.
-    assert abs(progress["validationLoss"] - after) < 2e-2 * after, "the export is not what the job has trained"
+    assert abs(progress["validationLoss"] - after) < 1e-4 * after, "the adapter is not what the job has trained"
+    # Merged weights are rounded to BF16, which is more than some of them were moved by.
+    assert abs(merged - after) < 2e-2 * after, "the merged model is not the base with the adapter"
     assert after < before - 0.8, "the held-out loss did not fall as it should"
 
 
