@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checkpoints under trouble, on three real nodes: a job resized 2 -> 4 -> 3 -> 1 with kubectl scale, the operator away in the
-# middle of a resize, a node lost in the middle of a save, the volume full, jobs deleted in the middle of a save. What is
-# expected stands in the table below, and was written before any of it ran.
+# middle of a resize, a node lost in the middle of a save, the volume full, jobs deleted in the middle of a save, two jobs on
+# one directory. What is expected stands in the table below, and was written before any of it ran.
 #
 #   bash tests/cluster/checkpoints_e2e.sh [--bin build/release/bin] [--keep] [--shell]     options as those of e2e.sh
 #
@@ -116,6 +116,16 @@ adrift    | resumed       | {stopped}
 adrift    | condition     | True Resumed attempt 2 resumed from step {stopped}
 adrift    | step          | {steps}
 adrift    | samples       | each once
+
+# 6. A second job on the directory of one that trains waits without pods, and goes on from there when the other has ended.
+second    | refused       | ~False CheckpointPathInUse path undisturbed of claim checkpoints is in use by TrainingJob undisturbed, which runs;
+second    | event         | ~Warning path undisturbed of claim checkpoints is in use by TrainingJob undisturbed, which runs;
+second    | waits         | Pending
+second    | pods          | none
+second    | phases        | Pending Placing Starting Running Succeeded
+second    | attempt       | 1
+second    | resumed       | {last}
+second    | step          | {steps}
 '
 
 command -v mkfs.ext4 >/dev/null && [ -e /dev/loop-control ] || cannot "a volume of its own needs mkfs.ext4 and loop devices"
@@ -210,6 +220,12 @@ title "A node loses its power in the middle of a save"
 more_gpus 4  # for all that runs meanwhile
 job undisturbed checkpoints 1 "$resize_steps" $never '{"training": {"determinism": "WorldSize"}}'
 job lost slow 2 $long $every '{"gpus": {"perNode": 1}, "checkpoint": {"keepLast": 50}}'
+await 120 "undisturbed to run" phase_is undisturbed Running
+job second checkpoints 1 $((resize_steps + 20)) $never '{"training": {"determinism": "WorldSize"}, "checkpoint": {"path": "undisturbed"}}'
+await 60 "the second job to wait for the first" condition_is second Planned "False CheckpointPathInUse"
+compare second refused "$(condition second Planned)"
+compare second waits "$(field second .status.phase)"
+compare second pods "$(pods_of second)"
 await 120 "lost to run" phase_is lost Running
 in_a_save lost $slow
 last_steps lost 40  # for the attempt that follows
@@ -316,6 +332,7 @@ compare lost "saved again" "$(writer_of lost "$lost_half")"
 # ---- how they ended ------------------------------------------------------------------------------------------------------
 title "How they ended"
 for name in undisturbed resize adrift lost full; do await 300 "$name to end" phase_is $name Succeeded; done
+await 120 "the job that waited for the directory to end" phase_is second Succeeded
 run kubectl get tj
 known[undisturbed]=$(field undisturbed .status.progress.parameterHash)
 known[steps]=$resize_steps
@@ -324,6 +341,13 @@ compare resized restarts "$(restarts resize)"
 compare resized step "$(field resize .status.progress.step)"
 compare resized parameters "$(field resize .status.progress.parameterHash)"
 compare resized samples "$(samples resize "$resize_steps" none)"
+compare second event "$(events second CheckpointPathInUse)"
+compare second phases "$(phases second)"
+compare second attempt "$(field second .status.attempt)"
+known[last]=$resize_steps known[steps]=$((resize_steps + 20))
+compare second resumed "$(field second .status.progress.resumedFromStep)"
+compare second step "$(field second .status.progress.step)"
+known[steps]=$resize_steps
 expect "samples of the undisturbed run" "each once" "$(samples undisturbed "$resize_steps" none)"
 known[steps]=$lost_steps
 compare lost phases "$(phases lost "$lost_from")"
