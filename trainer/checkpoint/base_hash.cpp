@@ -64,8 +64,9 @@ Result<BaseReference> HashBase(ForeignModel& source, const ModelDescription& mod
 
 std::string BaseDifference(const BaseReference& adapters, const BaseReference& found) {
   if (adapters.hash == found.hash) return "";
-  return "the adapter belongs to another base than " + found.directory + ": it was trained on " + Words(adapters) +
-         (adapters.directory.empty() ? "" : ", then in " + adapters.directory) + ", and this is " + Words(found);
+  // A status cuts long lines at their end: what tells the two apart comes first.
+  return "the adapter belongs to another base: it was trained on " + Words(adapters) + ", and this is " + Words(found) +
+         ", in " + found.directory + (adapters.directory.empty() ? "" : "; the other was in " + adapters.directory);
 }
 
 }  // namespace trainyard::checkpoint

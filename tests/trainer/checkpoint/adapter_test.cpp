@@ -72,10 +72,10 @@ TEST_F(BaseHashTest, SaysWhatTheFilesHoldAndNotHowTheyAreSplit) {
   EXPECT_EQ(wide.bytes, 2 * base.bytes);
   EXPECT_EQ(BaseDifference(base, base), "");
   EXPECT_EQ(BaseDifference(base, wide),
-            "the adapter belongs to another base than " + wide.directory + ": it was trained on " +
-                HexDigest(base.hash) + " (" + std::to_string(base.tensors) + " tensors, " + std::to_string(base.bytes) +
-                " bytes), then in " + base.directory + ", and this is " + HexDigest(wide.hash) + " (" +
-                std::to_string(wide.tensors) + " tensors, " + std::to_string(wide.bytes) + " bytes)");
+            "the adapter belongs to another base: it was trained on " + HexDigest(base.hash) + " (" +
+                std::to_string(base.tensors) + " tensors, " + std::to_string(base.bytes) + " bytes), and this is " +
+                HexDigest(wide.hash) + " (" + std::to_string(wide.tensors) + " tensors, " + std::to_string(wide.bytes) +
+                " bytes), in " + wide.directory + "; the other was in " + base.directory);
 }
 
 // What ranks read row by row, converted as they keep it, adds up to what a tool reads from end to end.

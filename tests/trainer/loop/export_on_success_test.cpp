@@ -3,6 +3,7 @@
 #include "tests/trainer/loop/job_fixture.h"
 #include "trainer/checkpoint/export.h"
 #include "trainer/checkpoint/foreign_tensors.h"
+#include "trainer/checkpoint/merge.h"
 #include "trainer/checkpoint/reader.h"
 
 namespace trainyard::loop {
@@ -76,6 +77,37 @@ TEST_F(ExportOnSuccessTest, TheTunedModelHasTheFilesOfTheOneItStartedFrom) {
   job_["checkpoint"]["exportOnSuccess"]["path"] = "fork";
   RunToEnd(1, 2);
   EXPECT_EQ(Slurp(dir_ / "volumes/models/fork/tokenizer.json"), "{\"a\": 1}");
+}
+
+// The model that an adapter has made, merged from either form of it, is what was trained.
+TEST_F(ExportOnSuccessTest, AnAdapterComesOutForPeftAndMergesIntoWhatWasTrained) {
+  job_["model"]["adapter"] = {
+      {"type", "LoRA"},        {"rank", 4}, {"alpha", 16}, {"dropout", 0.1}, {"targets", nlohmann::json::array()},
+      {"quantizeBase", "None"}};
+  job_["training"]["optimizer"]["learningRate"] = 0.01;
+  const nlohmann::json status = RunToEnd(2, 1).StatusFile();
+  EXPECT_NEAR(status["initialValidationLoss"].get<double>(), base_loss_, 0.01) << "B is zero in the beginning";
+  const double trained = status["validationLoss"].get<double>();
+  EXPECT_LT(trained, base_loss_ - 0.05) << "a test of nothing";
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(place_)) names.push_back(entry.path().filename());
+  EXPECT_THAT(names, ::testing::UnorderedElementsAre("adapter_config.json", "adapter_model.safetensors",
+                                                     "trainyard_export.json"));
+  const std::string merged = dir_ / "volumes/models/merged", again = dir_ / "volumes/models/again";
+  const auto info = checkpoint::MergeAdapter({source_, dir_ / "volumes/checkpoints/tiny", merged});
+  ASSERT_TRUE(info) << info.error().message;
+  EXPECT_TRUE(info->base_known);
+  EXPECT_EQ(info->matrices, 14);
+  ASSERT_TRUE(checkpoint::MergeAdapter({source_, place_, again}));
+  for (const auto& entry : std::filesystem::directory_iterator(merged)) {
+    EXPECT_EQ(Slurp(entry.path()), Slurp(again + "/" + entry.path().filename().string())) << entry.path();
+  }
+  job_["model"] = {{"pretrained", {{"volume", "models"}, {"path", "merged"}}}};
+  job_["job"]["uid"] = "uid-2";
+  job_["checkpoint"] = {{"volume", "checkpoints"}, {"path", "merged"}};
+  job_["training"]["steps"] = 1;
+  // The merged weights are in BF16.
+  EXPECT_NEAR(RunToEnd(1, 1).StatusFile()["initialValidationLoss"].get<double>(), trained, 0.01);
 }
 
 }  // namespace
