@@ -52,8 +52,9 @@ void Fill(PlainHost& host, const Golden& golden) {
 
 class GoldenAdapter : public testing::TestWithParam<const char*> {};
 
-// Both sides in float.
-constexpr double kTolerance = 3e-6;
+// Both sides in float. PEFT's own gradients are up to 2.0e-6 off those that it computes in double (qwen2_some, the
+// first q_proj's A), and ours are as far off.
+constexpr double kTolerance = 5e-6;
 
 TEST_P(GoldenAdapter, GivesPeftsLogitsLossAndGradients) {
   at::set_num_threads(1);
