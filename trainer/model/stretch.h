@@ -90,23 +90,26 @@ class StretchFunction : public torch::autograd::Function<StretchFunction<Front>>
     variable_list statistics(tensor(place), saved.end()), result(place + 2);
     bool below = false;
     for (size_t i = 0; i < n; ++i) below = below || ctx->needs_input_grad(i);
-    at::Tensor x, d_x;
+    at::Tensor x;
     for (size_t i = linears.size(); i-- > 0;) {
       const Linear& l = linears[i];
       place -= Operands({l}).size();
-      LinearWants wants = WantsAt(ctx, l, place);
-      wants.x = below;
+      const LinearWants wants = WantsAt(ctx, l, place);
       if (wants.input() && !x.defined()) x = kept->front.Value(inputs, statistics);
       LinearGradients d = GradientsOf(l, x, grads[i], wants);
-      grads[i].reset();
       size_t to = place;
       result[to++] = d.weight;
       if (l.bias.defined()) result[to++] = d.bias;
       if (l.adapted()) result[to++] = d.down, result[to++] = d.up;
-      if (below) d_x = d_x.defined() ? d_x.add_(d.x) : d.x;
     }
-    x.reset();
+    x.reset();  // before its gradient, which is as large
     if (!below) return result;
+    at::Tensor d_x;
+    for (size_t i = linears.size(); i-- > 0;) {
+      const at::Tensor part = GradientsOf(linears[i], {}, grads[i], {.x = true}).x;
+      d_x = d_x.defined() ? d_x.add_(part) : part;
+      grads[i].reset();
+    }
     variable_list d_inputs = kept->front.Grad(std::move(d_x), inputs, statistics);
     for (size_t i = 0; i < n; ++i) result[i] = std::move(d_inputs[i]);
     return result;
