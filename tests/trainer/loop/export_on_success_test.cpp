@@ -84,11 +84,12 @@ TEST_F(ExportOnSuccessTest, AnAdapterComesOutForPeftAndMergesIntoWhatWasTrained)
   job_["model"]["adapter"] = {
       {"type", "LoRA"},        {"rank", 4}, {"alpha", 16}, {"dropout", 0.1}, {"targets", nlohmann::json::array()},
       {"quantizeBase", "None"}};
-  job_["training"]["optimizer"]["learningRate"] = 0.01;
+  job_["training"]["optimizer"]["learningRate"] = 0.02;
+  job_["training"]["steps"] = 60;
   const nlohmann::json status = RunToEnd(2, 1).StatusFile();
   EXPECT_NEAR(status["initialValidationLoss"].get<double>(), base_loss_, 0.01) << "B is zero in the beginning";
   const double trained = status["validationLoss"].get<double>();
-  EXPECT_LT(trained, base_loss_ - 0.05) << "a test of nothing";
+  EXPECT_LT(trained, base_loss_ - 0.01) << "a test of nothing";
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(place_)) names.push_back(entry.path().filename());
   EXPECT_THAT(names, ::testing::UnorderedElementsAre("adapter_config.json", "adapter_model.safetensors",
@@ -104,10 +105,12 @@ TEST_F(ExportOnSuccessTest, AnAdapterComesOutForPeftAndMergesIntoWhatWasTrained)
   }
   job_["model"] = {{"pretrained", {{"volume", "models"}, {"path", "merged"}}}};
   job_["job"]["uid"] = "uid-2";
-  job_["checkpoint"] = {{"volume", "checkpoints"}, {"path", "merged"}};
+  job_["checkpoint"]["path"] = "merged";
+  job_["checkpoint"].erase("exportOnSuccess");
   job_["training"]["steps"] = 1;
+  job_["training"]["schedule"]["warmupSteps"] = 0;
   // The merged weights are in BF16.
-  EXPECT_NEAR(RunToEnd(1, 1).StatusFile()["initialValidationLoss"].get<double>(), trained, 0.01);
+  EXPECT_NEAR(RunToEnd(1, 1).StatusFile()["initialValidationLoss"].get<double>(), trained, 0.003);
 }
 
 }  // namespace
