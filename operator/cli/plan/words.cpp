@@ -91,7 +91,7 @@ std::string OfCapacity(int64_t used, int64_t capacity) {
 }
 
 std::string EstimatedFor(const sizing::PlanRequest& request) {
-  if (request.bundled_trainer) return "Trainyard's trainer, which recomputes no activations";
+  if (request.bundled_trainer) return "Trainyard's trainer";
   return request.flash_attention ? "a plain eager program with flash attention"
                                  : "a plain eager program that keeps the scores of attention";
 }
