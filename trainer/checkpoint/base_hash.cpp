@@ -1,8 +1,5 @@
 #include "trainer/checkpoint/base_hash.h"
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include <algorithm>
 #include <vector>
 
@@ -19,18 +16,6 @@ std::string Words(const BaseReference& base) {
 }
 
 }  // namespace
-
-uint64_t SumRowHashes(std::string_view name, int64_t first_row, int64_t rows, int64_t row_bytes, const void* data) {
-  const uint64_t name_seed = XXH3_64bits(name.data(), name.size());
-  const auto* bytes = static_cast<const unsigned char*>(data);
-  uint64_t sum = 0;
-  for (int64_t r = 0; r < rows; ++r) {
-    const int64_t row = first_row + r;
-    const uint64_t seed = XXH3_64bits_withSeed(&row, sizeof(row), name_seed);
-    sum += XXH3_64bits_withSeed(bytes + r * row_bytes, static_cast<size_t>(row_bytes), seed);
-  }
-  return sum;
-}
 
 BaseReference SizeOfBase(const ForeignModel& source, const ModelDescription& model, const std::string& directory) {
   BaseReference out{.directory = directory};

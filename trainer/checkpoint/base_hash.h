@@ -1,21 +1,16 @@
 // A hash of a model by its parameters as their files have them, so that an adapter finds the model that it belongs to.
-// It is a sum modulo 2^64 over rows: ranks add up the rows that each of them reads, at every number of ranks, and a
-// tool that reads the directory from end to end comes to the same. Thread-safety: functions of their arguments.
+// It is a sum over rows (trainer/contract/row_hash.h) under our names: ranks add up the rows that each of them reads,
+// at every number of ranks, and a tool that reads the directory from end to end comes to the same. Thread-safety:
+// functions of their arguments.
 #pragma once
 
-#include <cstdint>
 #include <string>
-#include <string_view>
 
 #include "trainer/checkpoint/adapter.h"
 #include "trainer/checkpoint/file_system.h"
 #include "trainer/checkpoint/foreign_model.h"
 
 namespace trainyard::checkpoint {
-
-// Sum modulo 2^64, over rows (of dimension 0) first_row .. first_row+rows-1 of a tensor, which lie one after another at
-// `data`, of XXH3-64(bytes of the row, seed = XXH3-64(row as 8 bytes, seed = XXH3-64(name))). The name is ours.
-uint64_t SumRowHashes(std::string_view name, int64_t first_row, int64_t rows, int64_t row_bytes, const void* data);
 
 // How many tensors and bytes the model has in these files; without a hash.
 BaseReference SizeOfBase(const ForeignModel& source, const ModelDescription& model, const std::string& directory);

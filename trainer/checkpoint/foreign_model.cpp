@@ -4,9 +4,9 @@
 #include <set>
 #include <string_view>
 
-#include "trainer/checkpoint/base_hash.h"
 #include "trainer/checkpoint/dtype.h"
 #include "trainer/checkpoint/huggingface.h"
+#include "trainer/contract/row_hash.h"
 
 namespace trainyard::checkpoint {
 namespace {
@@ -82,7 +82,7 @@ Result<int64_t> ForeignModel::ReadHashed(const ForeignTensors::Tensor& tensor, c
     const Result<int64_t> got = tensors_.ReadBox(tensor, piece, tensor.dtype, rows_.data());
     if (!got) return got;
     bytes += *got;
-    hash += SumRowHashes(slice.name, piece.offset[0], piece.shape[0], row_bytes, rows_.data());
+    hash += contract::HashRows(slice.name, piece.offset[0], piece.shape[0], row_bytes, rows_.data());
     char* data = static_cast<char*>(slice.data) + done * to;
     if (Status s = ConvertFloats(tensor.dtype, rows_.data(), piece.elements(), slice.dtype, data); !s) {
       return Fail(s.error());

@@ -11,6 +11,7 @@
 #include "trainer/checkpoint/foreign_model.h"
 #include "trainer/checkpoint/huggingface.h"
 #include "trainer/checkpoint/source_files.h"
+#include "trainer/contract/row_hash.h"
 
 namespace trainyard::checkpoint {
 namespace {
@@ -94,7 +95,7 @@ class Merger {
           fs_.ReadAt(file.fd(), piece_.data(), n * row_bytes, entry.begin + row * row_bytes, file.path());
       if (!got) return Fail(got.error());
       if (*got != n * row_bytes) return Fail(ErrorCode::kDataLoss, file.path() + ": the file has become shorter");
-      if (ours != ours_.end()) hash_ += SumRowHashes(ours->second, row, n, row_bytes, piece_.data());
+      if (ours != ours_.end()) hash_ += contract::HashRows(ours->second, row, n, row_bytes, piece_.data());
       if (matrix != matrices_.end()) {
         if (Status s = Add(entry, row, n); !s) return s;
       }

@@ -1,6 +1,7 @@
 // What the engine shows to checkpoints, hashes and figures.
 #include <array>
 
+#include "trainer/contract/row_hash.h"
 #include "trainer/device/device.h"
 #include "trainer/engine/engine.h"
 #include "trainer/engine/engine_impl.h"
@@ -124,8 +125,8 @@ std::string Engine::ParameterHash() {
       const RowRange rows = s.layout.SavedRows(p.spec.rows());
       if (rows.size() == 0) continue;
       const at::Tensor host = Saved(s.layout, p, p.master).to(at::kCPU).contiguous();
-      sum += HashRows(p.spec.name, rows.lo, rows.size(), static_cast<int64_t>(host.nbytes()) / rows.size(),
-                      host.const_data_ptr());
+      sum += contract::HashRows(p.spec.name, rows.lo, rows.size(), static_cast<int64_t>(host.nbytes()) / rows.size(),
+                                host.const_data_ptr());
     }
   });
   if (s.layout.ranks() > 1) {

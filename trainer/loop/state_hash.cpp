@@ -4,6 +4,7 @@
 
 #include <ATen/ATen.h>
 
+#include "trainer/contract/row_hash.h"
 #include "trainer/engine/hash.h"
 #include "trainer/loop/exchange.h"
 #include "trainer/loop/live_state.h"
@@ -29,8 +30,8 @@ std::string StateHash(Session& s) {
     for (const LiveTensor& tensor : *group) {
       const int64_t rows = tensor.slice.shape[0];
       const at::Tensor host = InHostMemory(*s.engine, tensor);
-      sum +=
-          engine::HashRows(tensor.slice.name, tensor.slice.offset[0], rows, tensor.bytes / rows, host.const_data_ptr());
+      sum += contract::HashRows(tensor.slice.name, tensor.slice.offset[0], rows, tensor.bytes / rows,
+                                host.const_data_ptr());
     }
   }
   at::Tensor total = at::full({1}, static_cast<int64_t>(sum), at::kLong);

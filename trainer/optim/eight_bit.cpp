@@ -6,6 +6,8 @@
 #include <cstring>
 #include <limits>
 
+#include "trainer/optim/adamw_elements.h"
+
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define TRAINYARD_WIDE __attribute__((target_clones("avx2", "default")))
 #else
@@ -90,22 +92,6 @@ inline void SetScale(uint8_t* row, int64_t n, int64_t block, float scale) {
   std::memcpy(row + n + block * static_cast<int64_t>(sizeof(float)), &scale, sizeof(float));
 }
 
-[[gnu::always_inline]] inline void UpdateBlock(float* __restrict p, const float* __restrict g, float* __restrict m,
-                                               float* __restrict v, int64_t n, const AdamWFactors& f) {
-  const auto keep = static_cast<float>(f.keep), b1 = static_cast<float>(f.beta1), b2 = static_cast<float>(f.beta2);
-  const auto c1 = static_cast<float>(1.0 - f.beta1), c2 = static_cast<float>(1.0 - f.beta2);
-  const auto step = static_cast<float>(f.step_size), root = static_cast<float>(f.inv_bias2_root);
-  const auto eps = static_cast<float>(f.eps), scale = static_cast<float>(f.grad_scale);
-  for (int64_t i = 0; i < n; ++i) {
-    const float grad = scale * g[i];
-    const float mi = b1 * m[i] + c1 * grad;
-    const float vi = b2 * v[i] + c2 * grad * grad;
-    m[i] = mi;
-    v[i] = vi;
-    p[i] = keep * p[i] - step * mi / (std::sqrt(vi) * root + eps);
-  }
-}
-
 // The codes of `n` numbers whose largest is `scale`, in steps that vectors can take, but for the look-up between them.
 [[gnu::always_inline]] inline void EncodeSigned(const float* x, int64_t n, float scale, uint8_t* codes) {
   int32_t levels[kMomentBlock];
@@ -136,7 +122,7 @@ inline void SetScale(uint8_t* row, int64_t n, int64_t block, float scale) {
     const float old_first = ScaleOf(m, n, block), old_second = ScaleOf(v, n, block);
     for (int64_t i = 0; i < count; ++i) first[i] = kSignedMap[m[lo + i]] * old_first;
     for (int64_t i = 0; i < count; ++i) second[i] = kUnsigned.value[v[lo + i]] * old_second;
-    UpdateBlock(p + lo, g + lo, first, second, count, f);
+    UpdateElements(p + lo, g + lo, first, second, count, f);
     const float first_scale = Largest(first, count), second_scale = Largest(second, count);
     SetScale(m, n, block, first_scale);
     SetScale(v, n, block, second_scale);

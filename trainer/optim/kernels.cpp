@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "trainer/optim/adamw_elements.h"
+
 // One copy for any x86-64 and one with 8-wide vectors, chosen at start. Neither has fused multiply-add, so both give
 // the same bits.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
@@ -12,23 +14,6 @@
 
 namespace trainyard::optim {
 namespace {
-
-template <typename T>
-[[gnu::always_inline]] inline void Update(T* __restrict p, const T* __restrict g, T* __restrict m, T* __restrict v,
-                                          int64_t n, const AdamWFactors& f) {
-  const T keep = static_cast<T>(f.keep), b1 = static_cast<T>(f.beta1), b2 = static_cast<T>(f.beta2);
-  const T c1 = static_cast<T>(1.0 - f.beta1), c2 = static_cast<T>(1.0 - f.beta2);
-  const T step = static_cast<T>(f.step_size), root = static_cast<T>(f.inv_bias2_root);
-  const T eps = static_cast<T>(f.eps), scale = static_cast<T>(f.grad_scale);
-  for (int64_t i = 0; i < n; ++i) {
-    const T grad = scale * g[i];
-    const T mi = b1 * m[i] + c1 * grad;
-    const T vi = b2 * v[i] + c2 * grad * grad;
-    m[i] = mi;
-    v[i] = vi;
-    p[i] = keep * p[i] - step * mi / (std::sqrt(vi) * root + eps);
-  }
-}
 
 template <typename T>
 [[gnu::always_inline]] inline void Descend(T* __restrict p, const T* __restrict g, int64_t n, const SgdFactors& f) {
@@ -70,11 +55,11 @@ template <typename At>
 }  // namespace
 
 TRAINYARD_WIDE void AdamWKernel(float* p, const float* g, float* m, float* v, int64_t n, const AdamWFactors& f) {
-  Update(p, g, m, v, n, f);
+  UpdateElements(p, g, m, v, n, f);
 }
 
 TRAINYARD_WIDE void AdamWKernel(double* p, const double* g, double* m, double* v, int64_t n, const AdamWFactors& f) {
-  Update(p, g, m, v, n, f);
+  UpdateElements(p, g, m, v, n, f);
 }
 
 TRAINYARD_WIDE void SgdKernel(float* p, const float* g, int64_t n, const SgdFactors& f) { Descend(p, g, n, f); }
