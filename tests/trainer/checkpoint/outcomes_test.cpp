@@ -191,6 +191,8 @@ std::map<std::string, std::function<void()>> Outcomes::Cases() {
       {"a shard is that of another rank", [this] { CopyOver(Shard(200, 0), Shard(200, 1)); }},
       {"there is a shard too many", [this] { CopyOver(Shard(200, 1), Shard(200, 6)); }},
       {"manifest.json is gone", [this] { fs::remove(Step(200) + "/manifest.json"); }},
+      {"manifest.json is 1 MB of brackets",
+       [this] { std::ofstream(Step(200) + "/manifest.json") << "{\"a\":" << std::string(1 << 20, '['); }},
       {"manifest.json is 100 MB of brackets",
        [this] { std::ofstream(Step(200) + "/manifest.json") << "{\"a\":" << std::string(100 << 20, '['); }},
       {"manifest.json names a file outside",
