@@ -79,6 +79,10 @@ void CheckAdapter(Checks& c, const Adapter& a, const Model& model) {
     c.Report(p, "needs spec.model.pretrained: an adapter is trained beside the weights of a model that exists");
   }
   c.Range(p + ".rank", a.rank, 1, 1024);
+  if (model.architecture && a.rank <= 1024 && a.rank > model.architecture->hidden_size) {
+    c.Report(p + ".rank", std::to_string(a.rank) + " is more than spec.model.architecture.hiddenSize " +
+                              std::to_string(model.architecture->hidden_size));
+  }
   c.Range(p + ".alpha", a.alpha, 0, 1'000'000, true);
   c.Range(p + ".dropout", a.dropout, 0, 1);
   if (a.dropout == 1) c.Report(p + ".dropout", "1.0 must be less than 1.0");

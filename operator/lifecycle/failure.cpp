@@ -45,6 +45,7 @@ constexpr std::array kRules = {
 // Containers that a signal stops because their pod is deleted, whatever they make of it.
 constexpr int kExitSigkill = 128 + 9;
 constexpr int kExitSigterm = 128 + 15;
+constexpr size_t kSaidText = 800;  // of what a trainer says: two paths of a pod, and then what to do
 
 const ClassRule& RuleOf(std::string_view name) {
   for (const ClassRule& rule : kRules) {
@@ -104,9 +105,9 @@ nlohmann::json ParseTermination(const std::string& text) {
 std::string SaidOf(const nlohmann::json& said, const api::PodSnapshot& pod) {
   if (said.is_object()) {
     auto message = said.find("message");
-    return message != said.end() && message->is_string() ? OneLine(message->get<std::string>()) : "";
+    return message != said.end() && message->is_string() ? OneLine(message->get<std::string>(), kSaidText) : "";
   }
-  return OneLine(pod.termination_message.empty() ? pod.message : pod.termination_message);
+  return OneLine(pod.termination_message.empty() ? pod.message : pod.termination_message, kSaidText);
 }
 
 // The attempt of this job that owns the checkpoint directory, where exit 9 says that one does; 0: none, or one that a
