@@ -377,6 +377,18 @@ TEST(Failure, TheCauseIsNamedNotItsEcho) {
   EXPECT_THAT(s.status().reason, HasSubstr("bug in step 3"));
 }
 
+// Two paths of a pod are long, and what to do stands behind them.
+TEST(Failure, WhatATrainerSaysIsNotCutBeforeItsRemedy) {
+  Scenario s;
+  s.Start();
+  s.Exit(0, 4);
+  const std::string said = "the base is another: " + std::string(300, 'a') + " and " + std::string(300, 'b');
+  s.in.pods[0].termination_message =
+      R"({"contract":1,"class":"Data","message":")" + said + R"(; put model.pretrained back"})";
+  s.Step();
+  EXPECT_THAT(s.status().reason, HasSubstr(said + "; put model.pretrained back"));
+}
+
 TEST(Failure, ALonelyEchoIsJudgedAfterAMoment) {
   Scenario s;
   s.in.job.spec.gpus.count = 4;
