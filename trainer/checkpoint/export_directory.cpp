@@ -1,25 +1,32 @@
 #include "trainer/checkpoint/export_directory.h"
 
+#include <optional>
 #include <utility>
 
 namespace trainyard::checkpoint {
 
-Result<ExportDirectory> ExportDirectory::Open(const std::string& path, FileSystem& fs) {
+Result<ExportDirectory> ExportDirectory::Open(const std::string& path, FileSystem& fs, const std::string& doing) {
   if (Status s = EnsureParents(fs, path); !s) return Fail(s.error());
   const Status made = fs.MakeDirectory(path);
-  if (made) return ExportDirectory(fs, path, true);
-  if (made.error().code != ErrorCode::kAlreadyExists) return Fail(made.error());
+  if (!made && made.error().code != ErrorCode::kAlreadyExists) return Fail(made.error());
+  // Of two that begin at once one goes away here, before either would remove what the other writes.
+  std::optional<UseLock> lock = UseLock::ToFill(path);
+  if (!lock) {
+    return Fail(ErrorCode::kAlreadyExists,
+                path + " is being filled by another program: " + doing + " into a new directory");
+  }
   const Result<std::vector<std::string>> names = fs.ListDirectory(path);
   if (!names) return Fail(names.error());
   if (!names->empty()) {
     return Fail(ErrorCode::kAlreadyExists,
-                path + " is not empty (" + names->front() + "): export into a new directory");
+                path + " is not empty (" + names->front() + "): " + doing + " into a new directory");
   }
-  return ExportDirectory(fs, path, false);
+  return ExportDirectory(fs, path, made.has_value(), std::move(*lock));
 }
 
 ExportDirectory::ExportDirectory(ExportDirectory&& other) noexcept
     : fs_(std::exchange(other.fs_, nullptr)),
+      lock_(std::move(other.lock_)),
       path_(std::move(other.path_)),
       made_(other.made_),
       finished_(other.finished_),

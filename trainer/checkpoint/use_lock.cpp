@@ -37,6 +37,8 @@ std::optional<UseLock> UseLock::ToRemove(const std::string& checkpoint) { return
 
 std::optional<UseLock> UseLock::ToTrain(const std::string& root) { return Alone(root); }
 
+std::optional<UseLock> UseLock::ToFill(const std::string& directory) { return Alone(directory); }
+
 UseLock::~UseLock() {
   if (fd_ >= 0) ::close(fd_);  // opened for reading: closing loses nothing
 }

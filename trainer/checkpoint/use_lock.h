@@ -22,6 +22,8 @@ class UseLock {
   // For running a job whose checkpoint directory `root` is. Nothing while another program does. Between machines, and
   // for a job that comes after another, the fence decides (fence.h).
   static std::optional<UseLock> ToTrain(const std::string& root);
+  // For filling a new directory with an export. Nothing while another program does.
+  static std::optional<UseLock> ToFill(const std::string& directory);
 
   UseLock() = default;  // of nothing
   ~UseLock();

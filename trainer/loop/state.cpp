@@ -74,7 +74,8 @@ std::string TrainStateJson(const Session& s) {
   if (s.progress.loss) json["loss"] = *s.progress.loss;
   if (s.progress.initial_validation_loss) json["initialValidationLoss"] = *s.progress.initial_validation_loss;
   if (s.progress.validation_loss) json["validationLoss"] = *s.progress.validation_loss;
-  return json.dump(2);
+  // Directories are as the user named them.
+  return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 Outcome<void> CheckModel(const Session& s, const nlohmann::json& state, bool weights_only) {

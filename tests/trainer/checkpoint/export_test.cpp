@@ -12,6 +12,7 @@
 #include "tests/trainer/checkpoint/file_text.h"
 #include "tests/trainer/checkpoint/model_sample.h"
 #include "trainer/checkpoint/dtype.h"
+#include "trainer/checkpoint/export_directory.h"
 #include "trainer/checkpoint/fence.h"
 #include "trainer/checkpoint/foreign_tensors.h"
 
@@ -394,6 +395,24 @@ TEST_F(Export, DcpHasTheShardsOfModelAndOptimizerSideBySide) {
   }
   EXPECT_EQ(wrong, 0);
   EXPECT_EQ(nlohmann::json::parse(Text(out_ + "/train_state.json"))["step"], 5);
+}
+
+// Else one would remove at its end what the other has written.
+TEST(ExportDirectoryTest, OfTwoThatFillADirectoryAtOnceTheSecondIsRefused) {
+  const TempDirectory temp;
+  const std::string path = temp.path() + "/out";
+  {
+    auto first = ExportDirectory::Open(path, PosixFileSystem());
+    ASSERT_TRUE(first) << first.error().message;
+    const auto second = ExportDirectory::Open(path, PosixFileSystem(), "merge");
+    ASSERT_FALSE(second);
+    EXPECT_EQ(second.error().message, path + " is being filled by another program: merge into a new directory");
+    ASSERT_TRUE(first->WriteText("config.json", "{}"));
+    EXPECT_TRUE(stdfs::exists(path + "/config.json"));
+  }
+  EXPECT_FALSE(stdfs::exists(path)) << "the first did not finish";
+  auto third = ExportDirectory::Open(path, PosixFileSystem());
+  ASSERT_TRUE(third && third->WriteText("config.json", "{}") && third->Finish());
 }
 
 }  // namespace
