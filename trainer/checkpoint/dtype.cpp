@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <string>
 
@@ -84,6 +85,20 @@ bool WithLoader(std::string_view dtype, const void* from, const With& with) {
   return false;
 }
 
+// `exponent`: its bits, which are all set in what is not finite.
+template <typename T>
+std::optional<int64_t> FirstWithExponent(const void* data, int64_t n, int64_t begin, T exponent) {
+  for (int64_t i = begin; i < n; ++i) {
+    if ((Load<T>(data, i) & exponent) == exponent) return i;
+  }
+  return std::nullopt;
+}
+
+const char* WiderThan(std::string_view dtype) {
+  if (dtype == "F16") return ": take --dtype bfloat16 or float32";
+  return dtype == "BF16" ? ": take --dtype float32" : ": take an earlier checkpoint";
+}
+
 }  // namespace
 
 bool IsFloat(std::string_view dtype) { return dtype == "F64" || dtype == "F32" || dtype == "F16" || dtype == "BF16"; }
@@ -127,6 +142,36 @@ Status ConvertFloats(std::string_view from_dtype, const void* from, int64_t n, s
     return fail();
   }
   return {};
+}
+
+std::optional<int64_t> FirstNotFinite(std::string_view dtype, const void* data, int64_t n, int64_t begin) {
+  if (dtype == "F64") return FirstWithExponent<uint64_t>(data, n, begin, 0x7ff0000000000000u);
+  if (dtype == "F32") return FirstWithExponent<uint32_t>(data, n, begin, 0x7f800000u);
+  if (dtype == "BF16") return FirstWithExponent<uint16_t>(data, n, begin, 0x7f80u);
+  if (dtype == "F16") return FirstWithExponent<uint16_t>(data, n, begin, 0x7c00u);
+  return std::nullopt;
+}
+
+std::optional<int64_t> FirstOverflow(std::string_view from_dtype, const void* from, int64_t n,
+                                     std::string_view to_dtype, const void* to) {
+  const int64_t bytes = *DtypeBytes(from_dtype);
+  auto at = FirstNotFinite(to_dtype, to, n);
+  for (; at; at = FirstNotFinite(to_dtype, to, n, *at + 1)) {
+    if (!FirstNotFinite(from_dtype, static_cast<const char*>(from) + *at * bytes, 1)) return at;
+  }
+  return std::nullopt;
+}
+
+Status NarrowFloats(std::string_view from_dtype, const void* from, int64_t n, std::string_view to_dtype, void* to) {
+  if (Status s = ConvertFloats(from_dtype, from, n, to_dtype, to); !s) return s;
+  const std::optional<int64_t> at = FirstOverflow(from_dtype, from, n, to_dtype, to);
+  if (!at) return {};
+  double value = 0;
+  ToDouble(from_dtype, static_cast<const char*>(from) + *at * *DtypeBytes(from_dtype), 1, &value);
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.6g", value);
+  return Fail(ErrorCode::kInvalidArgument,
+              std::string(text) + " is too large for " + std::string(to_dtype) + WiderThan(to_dtype));
 }
 
 }  // namespace trainyard::checkpoint

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "operator/base/error.h"
@@ -21,5 +22,13 @@ void ToDouble(std::string_view dtype, const void* from, int64_t n, double* to);
 // too large becomes infinity, a NaN stays one. `from` and `to` do not overlap. Error: kInvalidArgument when one of them
 // is no float format.
 Status ConvertFloats(std::string_view from_dtype, const void* from, int64_t n, std::string_view to_dtype, void* to);
+
+// The first of `n` elements of a float format, from `begin` on, that is a NaN or an infinity.
+std::optional<int64_t> FirstNotFinite(std::string_view dtype, const void* data, int64_t n, int64_t begin = 0);
+// The first element that is finite in `from` and not in `to`, which was made of it: too large for `to_dtype`.
+std::optional<int64_t> FirstOverflow(std::string_view from_dtype, const void* from, int64_t n,
+                                     std::string_view to_dtype, const void* to);
+// ConvertFloats, but kInvalidArgument where a number is too large for `to_dtype`; tells the number, and what to do.
+Status NarrowFloats(std::string_view from_dtype, const void* from, int64_t n, std::string_view to_dtype, void* to);
 
 }  // namespace trainyard::checkpoint

@@ -90,7 +90,7 @@ class Exporter {
       const Status read =
           reader_.Read({{tensor.name, tensor.dtype, tensor.global_shape, box.offset, box.shape, stored_.data()}});
       if (!read) return read;
-      if (Status s = ConvertFloats(tensor.dtype, stored_.data(), n, dtype, converted_.data()); !s) {
+      if (Status s = NarrowFloats(tensor.dtype, stored_.data(), n, dtype, converted_.data()); !s) {
         return Fail(s.error().Wrap("tensor " + tensor.name));
       }
       tensor_bytes_ += n * to;

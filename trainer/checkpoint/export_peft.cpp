@@ -25,7 +25,9 @@ Status WriteTensors(Reader& reader, const std::vector<TensorInfo>& tensors, cons
         !s) {
       return s;
     }
-    if (Status s = ConvertFloats(info.dtype, stored.data(), n, dtype, converted.data()); !s) return s;
+    if (Status s = NarrowFloats(info.dtype, stored.data(), n, dtype, converted.data()); !s) {
+      return Fail(s.error().Wrap("tensor " + tensor.name));
+    }
     if (Status s = writer.Append(converted.data(), static_cast<int64_t>(converted.size())); !s) return s;
   }
   return writer.Finish();

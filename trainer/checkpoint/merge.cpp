@@ -1,7 +1,9 @@
 #include "trainer/checkpoint/merge.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "trainer/checkpoint/adapter_source.h"
@@ -110,6 +112,11 @@ class Merger {
     const Status read = adapter_.Read({{m.a(), "F32", {rank, m.in}, {0, 0}, {rank, m.in}, a.data()},
                                        {m.b(), "F32", {m.out, rank}, {0, 0}, {m.out, rank}, b.data()}});
     if (!read) return read;
+    for (const auto& [name, values] : {std::pair(m.a(), &a), {m.b(), &b}}) {
+      if (!FirstNotFinite("F32", values->data(), static_cast<int64_t>(values->size()))) continue;
+      return Fail(ErrorCode::kFailedPrecondition,
+                  adapter_.path() + ": tensor " + name + " holds numbers that are not finite: take another checkpoint");
+    }
     factors_ = m.transposed ? Factors{Transposed(a, rank, m.in), Transposed(b, m.out, rank)}
                             : Factors{std::move(b), std::move(a)};
     return {};
@@ -123,7 +130,17 @@ class Merger {
     if (Status s = ConvertFloats(entry.dtype, piece_.data(), n, "F32", values_.data()); !s) return s;
     AddLowRank(factors_.left.data() + first * adapter.rank, factors_.right.data(), rows, adapter.rank, columns,
                static_cast<float>(adapter.Scale()), values_.data());
-    return ConvertFloats("F32", values_.data(), n, entry.dtype, piece_.data());
+    merged_.resize(piece_.size());
+    if (Status s = ConvertFloats("F32", values_.data(), n, entry.dtype, merged_.data()); !s) return s;
+    // What the base itself has is not the adapter's doing.
+    if (FirstOverflow(entry.dtype, piece_.data(), n, entry.dtype, merged_.data())) {
+      return Fail(ErrorCode::kFailedPrecondition,
+                  "tensor " + entry.name + ": with the adapter a number is too large for " + entry.dtype +
+                      (entry.dtype == "F16" ? ": export the base with --dtype bfloat16 or float32 first"
+                                            : ": take another checkpoint of the adapter"));
+    }
+    piece_.swap(merged_);
+    return {};
   }
 
   AdapterSource& adapter_;
@@ -132,22 +149,35 @@ class Merger {
   std::map<std::string, std::string> ours_;      // names in the files -> ours
   std::map<std::string, BlockMatrix> matrices_;  // our names of those that have an adapter
   Factors factors_;
-  std::vector<char> piece_;
+  std::vector<char> piece_, merged_;
   std::vector<float> values_;
   uint64_t hash_ = 0;
   MergeInfo info_;
 };
 
+// What a reader of the base would take for a part of it, and a removal would take along.
+bool LiesIn(const std::string& path, const std::string& directory) {
+  std::error_code problem;  // of what is not there or may not be looked at: opening it says so
+  const std::filesystem::path inner =
+                                  std::filesystem::weakly_canonical(std::filesystem::absolute(path, problem), problem),
+                              outer = std::filesystem::canonical(directory, problem);
+  return !outer.empty() && std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
+}
+
 }  // namespace
 
 Result<MergeInfo> MergeAdapter(const MergeOptions& options, FileSystem& fs) {
+  if (LiesIn(options.directory, options.base)) {
+    return Fail(ErrorCode::kInvalidArgument,
+                options.directory + " lies in the base " + options.base + ": merge into a directory outside of it");
+  }
   const Result<ModelDescription> model = ReadConfigJson(options.base + "/config.json", fs);
   if (!model) return Fail(model.error());
   Result<ForeignModel> base = ForeignModel::Open(options.base, *model, fs);
   if (!base) return Fail(base.error());
   Result<AdapterSource> adapter = AdapterSource::Open(options.adapter, *model, fs);
   if (!adapter) return Fail(adapter.error());
-  Result<ExportDirectory> out = ExportDirectory::Open(options.directory, fs);
+  Result<ExportDirectory> out = ExportDirectory::Open(options.directory, fs, "merge");
   if (!out) return Fail(out.error());
   Merger merger(*model, *base, *adapter, *out, fs);
   for (const std::string& file : base->tensors().files()) {

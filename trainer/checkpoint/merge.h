@@ -34,8 +34,9 @@ struct MergeInfo {
 // headers, other tensors, config.json, tokenizer. Memory: pieces of 32 MiB and the A and B of one matrix. One pass over
 // the base, in which it is hashed; where the adapter says that it belongs to another, nothing stays. config.json comes
 // last. Errors: those of ReadConfigJson, ForeignModel::Open and AdapterSource::Open; kFailedPrecondition for another
-// base than the adapter's, or for parts of tensors as DCP writes them; kAlreadyExists when `directory` is not empty;
-// kDataLoss; of the file system.
+// base than the adapter's, for an adapter that is not finite or makes a number too large for its dtype, or for parts of
+// tensors as DCP writes them; kInvalidArgument for a `directory` within `base`; kAlreadyExists when `directory` is not
+// empty; kDataLoss; of the file system.
 Result<MergeInfo> MergeAdapter(const MergeOptions& options, FileSystem& fs = PosixFileSystem());
 
 }  // namespace trainyard::checkpoint

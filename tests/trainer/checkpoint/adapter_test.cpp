@@ -130,6 +130,14 @@ TEST(AdapterCheckpoint, IsReadAsWhatItIs) {
   other.adapter.targets = {"c_fc"};
   Result<Reader> unlike = Reader::Open(SaveAdapter(temp.path() + "/other", other, 7, 1));
   EXPECT_TRUE(DescribeAdapter(*unlike));
+  // Where the base lay is no part of the state; which it was is.
+  other = state;
+  other.base->directory = "elsewhere";
+  Result<Reader> moved = Reader::Open(SaveAdapter(temp.path() + "/moved", other, 7, 3));
+  EXPECT_THAT(Compare(*reader, *moved)->train_state, testing::IsEmpty());
+  other.base->hash = 1;
+  Result<Reader> rebased = Reader::Open(SaveAdapter(temp.path() + "/rebased", other, 7, 3));
+  EXPECT_THAT(Compare(*reader, *rebased)->train_state, testing::ElementsAre("base"));
 }
 
 }  // namespace

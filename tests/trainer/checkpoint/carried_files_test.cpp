@@ -32,7 +32,7 @@ class CarriedFilesTest : public testing::Test {
  protected:
   // A directory as another program writes it: the header in another order of keys, with spaces, in another dtype.
   void MakeSource(const ModelDescription& model, const std::string& dtype, int64_t shard_bytes) {
-    Result<Reader> reader = Reader::Open(SaveModel(temp_.path() + "/job", model, 5, 2));
+    Result<Reader> reader = Reader::Open(SaveModel(temp_.path() + "/job", model, 5, 2, dtype == "F16" ? kFitsF16 : 1));
     ASSERT_TRUE(reader);
     HuggingFaceOptions options;
     options.dtype = dtype;

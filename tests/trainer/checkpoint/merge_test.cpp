@@ -184,5 +184,55 @@ TEST_F(MergeTest, OneLineForWhatDoesNotFit) {
   EXPECT_EQ(Problem(), base_ + "/config.json does not exist");
 }
 
+TEST_F(MergeTest, WhatIsNotFiniteIsRefused) {
+  const ModelDescription model = SmallLlama();
+  // Zeros in F16, but an infinity of the base's own as the first number.
+  stdfs::create_directories(base_);
+  std::ofstream(base_ + "/config.json") << ConfigJson(model, "F16").dump();
+  std::vector<SafetensorsTensor> tensors;
+  for (const TensorInfo& tensor : TensorsOf(model)) tensors.push_back({tensor.name, "F16", tensor.global_shape, {}});
+  Result<SafetensorsWriter> writer =
+      SafetensorsWriter::Create(base_ + "/model.safetensors", tensors, /*sharded=*/false, PosixFileSystem());
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    std::vector<uint16_t> zeros(static_cast<size_t>(*ElementCount(tensors[i].shape)));
+    if (tensors[i].name == "model.layers.0.self_attn.q_proj.weight") zeros[0] = 0x7c00;
+    ASSERT_TRUE(writer->Append(zeros.data(), static_cast<int64_t>(zeros.size() * sizeof(zeros[0]))));
+  }
+  ASSERT_TRUE(writer->Finish());
+  adapter_.targets = {"q_proj"};
+  WritePeft(adapter_directory_, model, adapter_);
+  const Result<MergeInfo> fits = Run();
+  ASSERT_TRUE(fits) << fits.error().message;
+  adapter_.alpha = 1e6;
+  WritePeft(adapter_directory_, model, adapter_);
+  EXPECT_EQ(Problem(),
+            "tensor model.layers.0.self_attn.q_proj.weight: with the adapter a number is too large for F16: export the "
+            "base with --dtype bfloat16 or float32 first");
+  std::fstream file(adapter_directory_ + "/adapter_model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(-4, std::ios::end);
+  file.write("\0\0\xc0\x7f", 4);
+  file.close();
+  adapter_.alpha = 1;
+  std::ofstream(adapter_directory_ + "/adapter_config.json") << PeftConfig(adapter_).dump();
+  EXPECT_EQ(Problem(), adapter_directory_ +
+                           ": tensor model.layers.1.self_attn.q_proj.lora_B.weight holds numbers that are not finite: "
+                           "take another checkpoint");
+}
+
+TEST_F(MergeTest, TheResultLiesOutsideOfTheBase) {
+  MakeBase(SmallLlama(), {.dtype = "BF16"});
+  adapter_.targets = {"q_proj"};
+  WritePeft(adapter_directory_, SmallLlama(), adapter_);
+  stdfs::create_directory_symlink(base_, temp_.path() + "/link");
+  for (const std::string& inside : {base_, base_ + "/", base_ + "/merged", temp_.path() + "/link/a/b"}) {
+    EXPECT_EQ(MergeAdapter({base_, adapter_directory_, inside}).error().message,
+              inside + " lies in the base " + base_ + ": merge into a directory outside of it");
+  }
+  EXPECT_FALSE(stdfs::exists(base_ + "/merged") || stdfs::exists(base_ + "/a"));
+  EXPECT_TRUE(MergeAdapter({base_, adapter_directory_, base_ + "-merged"}));
+  EXPECT_THAT(MergeAdapter({base_, adapter_directory_, temp_.path()}).error().message,
+              HasSubstr("): merge into a new directory"));
+}
+
 }  // namespace
 }  // namespace trainyard::checkpoint

@@ -49,7 +49,7 @@ void Need(const T& result) {
 }
 
 std::string Save(const std::string& root, const std::vector<TensorInfo>& infos, const nlohmann::ordered_json& state,
-                 int64_t step, int world) {
+                 int64_t step, int world, float scale = 1) {
   const Fence fence{"sample", 1, 0};
   Need(TakeOver(root, fence));
   std::vector<SampleTensor> tensors;
@@ -59,6 +59,10 @@ std::string Save(const std::string& root, const std::vector<TensorInfo>& infos, 
     const SampleShards shards(tensors, rank, world, step);
     SaveRequest request = SampleRequest(root, step, fence, rank, world);
     request.model = shards.model;
+    for (const TensorSlice& slice : request.model) {
+      auto* values = static_cast<float*>(slice.data);
+      for (int64_t i = 0; i < *ElementCount(slice.shape); ++i) values[i] *= scale;
+    }
     request.optim = shards.optim;
     const Result<RankReport> report = WriteShards(request);
     Need(report);
@@ -75,8 +79,8 @@ nlohmann::ordered_json StateOf(const ModelDescription& model, int64_t step) {
 
 }  // namespace
 
-std::string SaveModel(const std::string& root, const ModelDescription& model, int64_t step, int world) {
-  return Save(root, TensorsOf(model), StateOf(model, step), step, world);
+std::string SaveModel(const std::string& root, const ModelDescription& model, int64_t step, int world, float scale) {
+  return Save(root, TensorsOf(model), StateOf(model, step), step, world, scale);
 }
 
 std::string SaveAdapter(const std::string& root, const AdapterState& adapter, int64_t step, int world) {

@@ -20,8 +20,10 @@ ModelDescription SmallQwen2();
 ModelDescription SmallQwen3();
 ModelDescription SmallGpt2();
 
-// Saves weights and both moments of AdamW at `step`, from `world` ranks, into a fresh `root`; returns the path.
-std::string SaveModel(const std::string& root, const ModelDescription& model, int64_t step, int world);
+// Saves weights and both moments of AdamW at `step`, from `world` ranks, into a fresh `root`; returns the path. Weights
+// are those of sample.h times `scale`.
+std::string SaveModel(const std::string& root, const ModelDescription& model, int64_t step, int world, float scale = 1);
+inline constexpr float kFitsF16 = 1.0F / 256;  // such a scale
 
 // The same of an adapter of such a model.
 std::string SaveAdapter(const std::string& root, const AdapterState& state, int64_t step, int world);

@@ -123,6 +123,30 @@ uint16_t F16(const char* dtype, From value) {
   return out;
 }
 
+TEST(Dtype, WhatIsTooLargeIsRefusedAndWhatIsNotFiniteStays) {
+  const float infinity = INFINITY;
+  std::vector<float> values = {1, infinity, NAN, 65519, -65519};  // 65520 is halfway between 65504 and what comes next
+  std::vector<uint16_t> halves(values.size());
+  const auto narrow = [&](const char* dtype) {
+    const Status done = NarrowFloats("F32", values.data(), static_cast<int64_t>(values.size()), dtype, halves.data());
+    return done ? "none" : done.error().message;
+  };
+  EXPECT_EQ(narrow("F16"), "none");
+  EXPECT_EQ(halves, (std::vector<uint16_t>{0x3c00, 0x7c00, 0x7e00, 0x7bff, 0xfbff}));
+  values[4] = -65520;
+  EXPECT_EQ(narrow("F16"), "-65520 is too large for F16: take --dtype bfloat16 or float32");
+  EXPECT_EQ(narrow("BF16"), "none");
+  values[4] = std::numeric_limits<float>::max();
+  EXPECT_EQ(narrow("BF16"), "3.40282e+38 is too large for BF16: take --dtype float32");
+  EXPECT_EQ(FirstNotFinite("F32", values.data(), 5), 1);
+  EXPECT_EQ(FirstNotFinite("F32", values.data(), 5, 2), 2);
+  EXPECT_EQ(FirstNotFinite("F32", values.data(), 5, 3), std::nullopt);
+  const double large = 1e300;
+  float out = 0;
+  EXPECT_EQ(NarrowFloats("F64", &large, 1, "F32", &out).error().message,
+            "1e+300 is too large for F32: take an earlier checkpoint");
+}
+
 TEST(Dtype, EveryHalfComesBackFromFp32) {
   for (uint32_t bits = 0; bits < 0x10000; ++bits) {
     const auto half = static_cast<uint16_t>(bits);
