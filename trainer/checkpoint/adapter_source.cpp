@@ -19,11 +19,10 @@ std::string Words(const std::vector<int64_t>& shape) {
   return Box{std::vector<int64_t>(shape.size(), 0), shape}.ToString();
 }
 
-Result<AdapterDescription> ReadConfig(const std::string& path, FileSystem& fs) {
-  const std::string file = path + "/" + kPeftConfig;
+Result<nlohmann::json> ReadConfig(const std::string& file, FileSystem& fs) {
   const Result<std::string> text = ReadFollowed(fs, file, kMaxConfigBytes);
   if (!text) return Fail(text.error());
-  return ParsePeftConfig(nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false), file);
+  return nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
 }
 
 // The last words of the matrices that the tensors belong to.
@@ -58,7 +57,10 @@ Result<AdapterSource> AdapterSource::Open(const std::string& path, const ModelDe
 Result<AdapterSource> AdapterSource::OpenPeft(const std::string& path, const ModelDescription& model, FileSystem& fs) {
   AdapterSource out;
   out.path_ = path;
-  Result<AdapterDescription> adapter = ReadConfig(path, fs);
+  const std::string config_file = path + "/" + kPeftConfig;
+  const Result<nlohmann::json> config = ReadConfig(config_file, fs);
+  if (!config) return Fail(config.error());
+  Result<AdapterDescription> adapter = ParsePeftConfig(*config, config_file);
   if (!adapter) return Fail(adapter.error());
   const std::string file = path + "/" + kPeftWeights;
   Result<ForeignTensors> tensors = ForeignTensors::OfFile(file, fs);
@@ -87,6 +89,7 @@ Result<AdapterSource> AdapterSource::OpenPeft(const std::string& path, const Mod
   for (const auto& [name, tensor] : tensors->all()) {
     if (!expected.contains(name)) return Bad(file + ": tensor " + name + " is of no matrix of the model");
   }
+  if (Status s = CheckPeftTargets(*config, config_file, model, *adapter); !s) return Fail(s.error());
   out.adapter_ = std::move(*adapter);
   out.peft_ = std::move(*tensors);
   return out;

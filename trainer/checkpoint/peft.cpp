@@ -1,9 +1,14 @@
 #include "trainer/checkpoint/peft.h"
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
+#include <optional>
+#include <regex>
 #include <set>
 
 #include "trainer/checkpoint/config_fields.h"
+#include "trainer/checkpoint/huggingface.h"
 
 namespace trainyard::checkpoint {
 namespace {
@@ -14,14 +19,10 @@ constexpr int64_t kMostRank = 65'536;
 
 // What the tensors say better, how the adapter was made, or where it came from.
 const std::set<std::string>& Harmless() {
-  static const std::set<std::string> keys = {"auto_mapping",      "base_model_name_or_path",
-                                             "corda_config",      "ensure_weight_tying",
-                                             "eva_config",        "exclude_modules",
-                                             "fan_in_fan_out",    "inference_mode",
-                                             "layers_pattern",    "layers_to_transform",
-                                             "megatron_core",     "peft_version",
-                                             "qalora_group_size", "revision",
-                                             "runtime_config",    "target_modules"};
+  static const std::set<std::string> keys = {
+      "auto_mapping",   "base_model_name_or_path", "corda_config", "ensure_weight_tying", "eva_config",
+      "inference_mode", "megatron_core",           "peft_version", "qalora_group_size",   "revision",
+      "runtime_config", "target_modules"};
   return keys;
 }
 
@@ -33,6 +34,26 @@ bool Off(const json& value) {
 json Number(double value) {
   const bool whole = std::trunc(value) == value && std::abs(value) < 1e15;
   return whole ? json(static_cast<int64_t>(value)) : json(value);
+}
+
+constexpr size_t kMostPattern = 4096;
+
+std::optional<std::regex> Compiled(const std::string& pattern) {
+  if (pattern.size() > kMostPattern) return std::nullopt;
+  try {
+    // Without backtracking, which takes forever with some patterns.
+    return std::regex(pattern, std::regex::ECMAScript | std::regex_constants::__polynomial);
+  } catch (const std::regex_error&) {
+    return std::nullopt;
+  }
+}
+
+bool ListNames(const json& list, const std::string& matrix) {
+  for (const json& one : list) {
+    const std::string& end = one.get_ref<const std::string&>();
+    if (matrix == end || matrix.ends_with("." + end)) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -76,10 +97,12 @@ Result<AdapterDescription> ParsePeftConfig(const json& config, const std::string
   fields.Only("init_lora_weights", {true, "gaussian", "orthogonal", "eva"});
   for (const char* key : {"use_dora", "use_rslora", "use_qalora", "lora_bias"}) fields.Only(key, {false});
   for (const char* key : {"modules_to_save", "trainable_token_indices", "target_parameters", "layer_replication",
-                          "alora_invocation_tokens", "arrow_config", "megatron_config"}) {
+                          "alora_invocation_tokens", "arrow_config", "megatron_config", "layers_to_transform",
+                          "layers_pattern", "exclude_modules"}) {
     fields.Only(key, {nullptr});
   }
   for (const char* key : {"rank_pattern", "alpha_pattern", "loftq_config"}) fields.Only(key, {json::object()});
+  fields.Flag("fan_in_fan_out", false);  // whichever it is: PEFT goes by the layer
   AdapterDescription out;
   out.rank = fields.Size("r", std::nullopt, kMostRank);
   out.alpha = fields.Number("lora_alpha");
@@ -91,6 +114,37 @@ Result<AdapterDescription> ParsePeftConfig(const json& config, const std::string
   fields.Finish(Harmless());
   if (!fields.problem().empty()) return Fail(ErrorCode::kInvalidArgument, fields.problem());
   return out;
+}
+
+Status CheckPeftTargets(const json& config, const std::string& name, const ModelDescription& model,
+                        const AdapterDescription& adapter) {
+  const json targets = config.value("target_modules", json());
+  if (Off(targets)) return {};
+  const auto refuse = [&](const std::string& what) {
+    return Fail(ErrorCode::kInvalidArgument, name + ": target_modules: " + what);
+  };
+  const bool list = targets.is_array() && std::all_of(targets.begin(), targets.end(), std::mem_fn(&json::is_string));
+  if (!list && !targets.is_string()) return refuse("is neither a list of names nor a text");
+  const bool all = targets == "all-linear";
+  const std::optional<std::regex> pattern = list || all ? std::nullopt : Compiled(targets.get<std::string>());
+  std::set<std::string> adapted;
+  for (const BlockMatrix& matrix : AdaptedMatrices(model, adapter)) adapted.insert(matrix.name);
+  for (const BlockMatrix& matrix : BlockMatrices(model)) {
+    const bool has = adapted.contains(matrix.name);
+    if (has && list && !ListNames(targets, matrix.name))
+      return refuse("does not name " + matrix.name + ", which has tensors");
+    if (has && pattern && !std::regex_match(matrix.name, *pattern)) {
+      return refuse("does not match " + matrix.name + ", which has tensors");
+    }
+    if (!has && (all || (list && ListNames(targets, matrix.name)))) {
+      return refuse("names " + matrix.name + ", which has no tensors");
+    }
+  }
+  const std::string first = TensorsOf(model).front().name, embedding = first.substr(0, first.rfind('.'));
+  if (list && (ListNames(targets, "lm_head") || ListNames(targets, embedding))) {
+    return refuse("names the head or the embedding, and our trainer adapts matrices of the blocks");
+  }
+  return {};
 }
 
 }  // namespace trainyard::checkpoint

@@ -24,4 +24,11 @@ nlohmann::ordered_json PeftConfigJson(const AdapterState& state);
 // empty). The key is named.
 Result<AdapterDescription> ParsePeftConfig(const nlohmann::json& config, const std::string& name);
 
+// That target_modules means the matrices that have tensors, the targets of `adapter`, as PEFT reads it: a list has a
+// name or its end for each of them and for no other matrix, a regular expression matches each as a whole, "all-linear"
+// is all of them. Without the key, or with an expression of Python that is none in C++, the tensors alone say it.
+// Error: kInvalidArgument.
+Status CheckPeftTargets(const nlohmann::json& config, const std::string& name, const ModelDescription& model,
+                        const AdapterDescription& adapter);
+
 }  // namespace trainyard::checkpoint

@@ -101,6 +101,9 @@ TEST_F(PeftTest, BFloat16IsRounded) {
   EXPECT_EQ(ExportPeft(*whole, temp_.path() + "/out").error().message,
             "the checkpoint is of a whole model, and not of an adapter");
   EXPECT_FALSE(stdfs::exists(temp_.path() + "/out"));
+  EXPECT_THAT(ExportPeft(*reader, temp_.path() + "/out", "F16").error().message,
+              testing::MatchesRegex("tensor model.layers.*: -?[0-9e.+]+ is too large for F16: take --dtype .*"));
+  EXPECT_FALSE(stdfs::exists(temp_.path() + "/out"));
 }
 
 TEST_F(PeftTest, WhatChangesTheArithmeticIsRefusedByName) {
@@ -119,6 +122,9 @@ TEST_F(PeftTest, WhatChangesTheArithmeticIsRefusedByName) {
   refused("bias", "all");
   refused("init_lora_weights", "pissa_niter_16");
   refused("trainable_token_indices", {1, 2});
+  refused("layers_to_transform", {0});
+  refused("layers_pattern", "layers");
+  refused("exclude_modules", {"k_proj"});
   EXPECT_EQ(With("invented", 3), config_ +
                                      "invented: is not a key that is known here, and might change what the model "
                                      "computes; remove what does not");
@@ -127,9 +133,35 @@ TEST_F(PeftTest, WhatChangesTheArithmeticIsRefusedByName) {
   EXPECT_EQ(With("r", nullptr), config_ + "r: is missing");
   EXPECT_EQ(With("lora_alpha", "x"), config_ + "lora_alpha: \"x\" is not a positive number");
   EXPECT_EQ(With("lora_dropout", 1), config_ + "lora_dropout: is not a share below 1");
-  EXPECT_EQ(With("target_modules", ".*_proj"), "none") << "the tensors say it";
+  EXPECT_EQ(With("fan_in_fan_out", "yes"), config_ + "fan_in_fan_out: \"yes\" is not true or false");
+  EXPECT_EQ(With("fan_in_fan_out", true), "none") << "PEFT goes by the layer";
   EXPECT_THAT(With("r", 4), HasSubstr("adapter_model.safetensors: tensor base_model.model.model.layers.0.self_attn."
                                       "q_proj.lora_A.weight is [0:3, 0:16], by r and the model it is [0:4, 0:16]"));
+}
+
+TEST_F(PeftTest, TargetModulesMeanTheMatricesThatHaveTensors) {
+  const std::string key = config_ + "target_modules: ", q = "model.layers.0.self_attn.q_proj";
+  const std::vector<nlohmann::json> lists = {
+      nullptr, nlohmann::json::array(), {"v_proj", "q_proj"}, {"self_attn.q_proj", "v_proj", "c_attn"}};
+  for (const nlohmann::json& good : lists) {
+    EXPECT_EQ(With("target_modules", good), "none") << good;
+  }
+  for (const char* good : {".*_proj", R"(model\.layers\.\d+\.self_attn\.(q|v)_proj)", "(?P<python>.*)"}) {
+    EXPECT_EQ(With("target_modules", good), "none") << good;
+  }
+  EXPECT_EQ(With("target_modules", {"v_proj"}), key + "does not name " + q + ", which has tensors");
+  EXPECT_EQ(With("target_modules", {"proj", "v_proj"}), key + "does not name " + q + ", which has tensors");
+  EXPECT_EQ(With("target_modules", {"q_proj", "v_proj", "mlp.up_proj"}),
+            key + "names model.layers.0.mlp.up_proj, which has no tensors");
+  EXPECT_EQ(With("target_modules", "all-linear"), key + "names model.layers.0.self_attn.k_proj, which has no tensors");
+  EXPECT_EQ(With("target_modules", "q_proj|v_proj"), key + "does not match " + q + ", which has tensors");
+  EXPECT_EQ(With("target_modules", "(.*)*x"), key + "does not match " + q + ", which has tensors");
+  for (const char* outside : {"lm_head", "embed_tokens"}) {
+    EXPECT_EQ(With("target_modules", {"q_proj", "v_proj", outside}),
+              key + "names the head or the embedding, and our trainer adapts matrices of the blocks");
+  }
+  EXPECT_EQ(With("target_modules", 3), key + "is neither a list of names nor a text");
+  EXPECT_EQ(With("target_modules", {3}), key + "is neither a list of names nor a text");
 }
 
 TEST_F(PeftTest, OneLineForFilesThatAreNotTheAdapter) {
