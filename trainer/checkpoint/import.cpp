@@ -131,7 +131,8 @@ class Importer {
                                     {"maxPositions", import_.model.max_positions},
                                     {"model", ModelIdentity(import_.model)}};
     state.update(import_.more);
-    return state.dump(2);
+    // A path need not be UTF-8.
+    return state.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
   }
 
   const ImportOptions& options_;

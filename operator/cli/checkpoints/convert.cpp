@@ -68,7 +68,7 @@ int RunCheckpointsExport(const CheckpointRef& ref, const ExportFlags& flags, boo
     const nlohmann::ordered_json answer = {{"checkpoint", *path},          {"to", flags.to},
                                            {"directory", flags.directory}, {"tensors", info->tensors},
                                            {"bytes", info->bytes},         {"files", info->files}};
-    out << answer.dump(2) << "\n";
+    out << answer.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
   } else {
     out << BaseName(*path) << ": " << info->tensors << " tensors, " << FormatBytes(static_cast<double>(info->bytes))
         << " written to " << flags.directory << "\n";
@@ -92,7 +92,7 @@ int RunCheckpointsImport(const ImportFlags& flags, const std::string& root, bool
                                            {"ignored", info->ignored},
                                            {"bytes", info->bytes},
                                            {"model", checkpoint::ModelIdentity(info->model)}};
-    out << answer.dump(2) << "\n";
+    out << answer.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
     return kExitOk;
   }
   out << info->path << ": " << info->tensors << " tensors, " << FormatBytes(static_cast<double>(info->bytes));
@@ -116,7 +116,7 @@ int RunCheckpointsMerge(const CheckpointRef& adapter, const MergeFlags& flags, b
         {"base", flags.base},           {"adapter", info->adapter_path}, {"directory", flags.directory},
         {"matrices", info->matrices},   {"baseKnown", info->base_known}, {"tensors", info->written.tensors},
         {"bytes", info->written.bytes}, {"files", info->written.files}};
-    out << answer.dump(2) << "\n";
+    out << answer.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
     return kExitOk;
   }
   out << flags.directory << ": " << info->written.tensors << " tensors, "

@@ -93,7 +93,8 @@ int RunCheckpointsDiff(const CheckpointRef& a, const CheckpointRef& b, bool mode
   const Result<Comparison> comparison = checkpoint::Compare(readers[0], readers[1], model_only);
   if (!comparison) return Complain(comparison.error(), err);
   if (json) {
-    out << ToJson(paths[0], paths[1], *comparison).dump(2) << "\n";
+    out << ToJson(paths[0], paths[1], *comparison).dump(2, ' ', false, nlohmann::json::error_handler_t::replace)
+        << "\n";
   } else {
     WriteText(*comparison, out);
   }

@@ -214,6 +214,15 @@ Result<kube::Config> ClusterConfig(const InClusterFlags& flags) {
 
 int RunInCluster(const kube::Config& config, const InClusterFlags& flags, const std::vector<std::string>& command,
                  const InClusterContext& context) {
+  std::vector<std::string> words = command;
+  words.insert(words.end(), {flags.job, flags.ns, flags.image});
+  for (const std::string& word : words) {
+    // With the bad bytes replaced it would name something else.
+    const std::string sent = json(word).dump(-1, ' ', false, json::error_handler_t::replace);
+    if (json::parse(sent) == word) continue;
+    return Complain({ErrorCode::kInvalidArgument, sent + " is not UTF-8: a pod cannot be told such a name"},
+                    context.err);
+  }
   return PodRun(config, flags, context).Run(command);
 }
 

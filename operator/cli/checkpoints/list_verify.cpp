@@ -104,7 +104,7 @@ int RunCheckpointsList(const std::string& root, bool json, std::ostream& out, st
     if (list->empty()) return Complain({ErrorCode::kNotFound, "there is no checkpoint " + root}, err);
   }
   if (json) {
-    out << ToJson(*list).dump(2) << "\n";
+    out << ToJson(*list).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
   } else if (list->empty()) {
     out << "no checkpoints in " << root << "\n";
   } else {
@@ -130,7 +130,7 @@ int RunCheckpointsVerify(const CheckpointRef& ref, bool json, std::ostream& out,
   int code = kExitOk;
   for (const std::string& path : paths)
     code = std::max(code, VerifyOne(path, listed, json ? &answer : nullptr, out, err));
-  if (json) out << answer.dump(2) << "\n";
+  if (json) out << answer.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
   return code;
 }
 

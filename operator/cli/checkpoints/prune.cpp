@@ -77,7 +77,7 @@ int RunCheckpointsPrune(const std::string& root, const PruneFlags& flags, bool j
                                            {"busy", info->busy},
                                            {"kept", kept},
                                            {"bytesFreed", freed}};
-    out << answer.dump(2) << "\n";
+    out << answer.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
     return kExitOk;
   }
   for (const int64_t step : info->removed)

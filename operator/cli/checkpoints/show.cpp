@@ -146,7 +146,8 @@ int RunCheckpointsShow(const CheckpointRef& ref, bool boxes, bool json, std::ost
   const Result<nlohmann::json> state = checkpoint::LoadTrainState(*path, *manifest, fs, ignored);
   if (!state) return Complain(state.error(), err);
   if (json) {
-    out << ToJson(*path, *manifest, *state, boxes).dump(2) << "\n";
+    out << ToJson(*path, *manifest, *state, boxes).dump(2, ' ', false, nlohmann::json::error_handler_t::replace)
+        << "\n";
   } else {
     WriteText(*path, *manifest, *state, boxes, out);
   }

@@ -174,7 +174,7 @@ class Run {
                                {"vocabSize", recipe.tokenizer->vocab()},
                                {"tokenizer", tokenizer::HashText(recipe.tokenizer->hash())}};
       if (recipe.separator) answer["documentSeparator"] = *recipe.separator;
-      console_.out << answer.dump() << "\n" << std::flush;
+      console_.out << answer.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n" << std::flush;
       return;
     }
     const auto note = [&](const std::string& text) { printer_.Note(text, clock_.Now()); };

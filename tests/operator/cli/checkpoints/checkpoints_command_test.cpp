@@ -297,6 +297,17 @@ TEST_F(Checkpoints, AnAdapterGoesOutInAndIntoItsBase) {
   EXPECT_EQ(Run({"diff", "--weights-only", job, root_ + "/back"}), kExitOk) << out_.str();
   EXPECT_EQ(Run({"merge", "--base", base, "--adapter", peft, "--to", merged}), kExitOk) << err_.str();
   EXPECT_THAT(out_.str(), HasSubstr(", an adapter of rank 2 added to 2 of them\nthe adapter does not say which base"));
+  const std::string bytes = root_ + "/\xff";  // a path need not be UTF-8
+  fs::copy(base, bytes, fs::copy_options::recursive);
+  for (const std::string json : {"--json"}) {
+    EXPECT_EQ(Run({"import", peft, bytes + json, "--base", bytes, json}), kExitOk) << err_.str();
+    EXPECT_EQ(Run({"export", bytes + json, bytes + json + "p", "--to", "peft", json}), kExitOk) << err_.str();
+    EXPECT_EQ(Run({"merge", "--base", bytes, "--adapter", bytes + json, "--to", bytes + json + "m", json}), kExitOk);
+    EXPECT_EQ(nlohmann::json::parse(out_.str())["base"], root_ + "/\xef\xbf\xbd");
+    for (const char* look : {"list", "verify", "show"}) EXPECT_EQ(Run({look, bytes + json, json}), kExitOk);
+    EXPECT_EQ(Run({"diff", bytes + json, bytes + json, json}), kExitOk);
+    EXPECT_EQ(Run({"prune", bytes + json, "--keep-last", "1", json}), kExitOk);
+  }
   EXPECT_EQ(Run({"merge", "--base", base, "--adapter", root_ + "/back", "--to", merged}), kExitBadInput);
   EXPECT_THAT(err_.str(), HasSubstr("merged is not empty"));
   EXPECT_EQ(Run({"merge", "--base", base, "--adapter", root_ + "/back", "--step", "0", "--to", root_ + "/m", "--json"}),

@@ -106,6 +106,12 @@ class InCluster : public testing::Test {
   std::unique_ptr<http::Server> server_;  // last: its threads use the rest
 };
 
+TEST_F(InCluster, WhatIsNotUtf8IsRefused) {
+  EXPECT_EQ(Run({"import", "models:\xff"}), kExitBadInput);
+  EXPECT_EQ(err_.str(), "trainyard: \"models:\xef\xbf\xbd\" is not UTF-8: a pod cannot be told such a name\n");
+  EXPECT_TRUE(asked_.empty());
+}
+
 TEST_F(InCluster, APodMountsTheVolumeRunsTheCommandAndGoes) {
   others_ = json::array(
       {{{"metadata", {{"name", "llama-0"}}}, {"spec", {{"nodeName", "node-7"}}}, {"status", {{"phase", "Running"}}}}});
