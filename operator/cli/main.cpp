@@ -2,8 +2,10 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <iostream>
+#include <system_error>
 #include <thread>
 
 #include <CLI/CLI.hpp>
@@ -88,10 +90,26 @@ int Main(int argc, char** argv) {
   return exit_code;
 }
 
+// What a command has said is an answer only once it is written. Call it last.
+int FinishOutput(int code) {
+  const bool failed = !std::cout;
+  errno = 0;
+  std::cout.clear();
+  std::cout.flush();  // what is left of a failed write fails again, and says why
+  if (std::cout && !failed) return code;
+  const int problem = errno;
+  // A reader that has seen enough needs no word.
+  if (problem != EPIPE) {
+    std::cerr << "trainyard: standard output: "
+              << (problem != 0 ? std::generic_category().message(problem) : "not all could be written") << "\n";
+  }
+  return code == kExitOk ? kExitUnreachable : code;
+}
+
 }  // namespace
 }  // namespace trainyard::cli
 
 int main(int argc, char** argv) {
   trainyard::http::LoadSystemAuthoritiesOnce();
-  return trainyard::cli::Main(argc, argv);
+  return trainyard::cli::FinishOutput(trainyard::cli::Main(argc, argv));
 }

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <array>
 #include <cstdio>
 #include <memory>
@@ -21,9 +23,9 @@ struct Outcome {
   std::string output;  // stdout and stderr
 };
 
-Outcome Trainyard(const std::string& arguments) {
+Outcome Trainyard(const std::string& arguments, const std::string& streams = "2>&1") {
   Outcome outcome;
-  const std::string command = std::string(TRAINYARD_BIN_DIR) + "/trainyard " + arguments + " 2>&1";
+  const std::string command = std::string(TRAINYARD_BIN_DIR) + "/trainyard " + arguments + " " + streams;
   FILE* pipe = popen(command.c_str(), "r");
   std::array<char, 4096> buffer;
   while (size_t got = fread(buffer.data(), 1, buffer.size(), pipe)) outcome.output.append(buffer.data(), got);
@@ -42,6 +44,23 @@ TEST(Program, ReportsUsageInOneLine) {
   }
   EXPECT_EQ(Trainyard("--help").code, 0);
   EXPECT_THAT(Trainyard("version").output, StartsWith("trainyard 0."));
+}
+
+TEST(Program, SaysThatStandardOutputIsFull) {
+  for (const std::string arguments : {"version", "--help", "checkpoints list .", "checkpoints list . --json"}) {
+    const Outcome outcome = Trainyard(arguments, "2>&1 >/dev/full");
+    EXPECT_EQ(outcome.code, 3) << arguments;
+    EXPECT_EQ(outcome.output, "trainyard: standard output: No space left on device\n") << arguments;
+  }
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  close(ends[0]);
+  ASSERT_EQ(dup2(ends[1], 9), 9);  // the shell knows descriptors of one digit
+  const Outcome gone = Trainyard("version", "2>&1 >&9");
+  close(ends[1]);
+  close(9);
+  EXPECT_EQ(gone.code, 3);
+  EXPECT_EQ(gone.output, "") << "a reader that has seen enough needs no word";
 }
 
 TEST(Program, PrintsEveryErrorOfAJob) {
