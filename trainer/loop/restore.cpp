@@ -180,7 +180,9 @@ Outcome<Progress> TakeState(Session& s, const Choice& choice, const nlohmann::js
   auto parsed = ParseTrainState(s, state);
   if (!parsed) {
     std::string message = parsed.error().message;
-    if (choice.foreign) message += "; or take the weights alone with checkpoint.resumeFrom.weightsOnly";
+    // An import says that itself.
+    if (choice.foreign && !state.value("weightsOnly", false))
+      message += "; or take the weights alone with checkpoint.resumeFrom.weightsOnly";
     return Fails(parsed.error().exit_code, message);
   }
   if (parsed->step != choice.step) {

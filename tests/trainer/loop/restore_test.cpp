@@ -5,7 +5,9 @@
 
 #include "tests/trainer/loop/checkpoint_tensors.h"
 #include "tests/trainer/loop/thread_ranks.h"
+#include "trainer/checkpoint/export.h"
 #include "trainer/checkpoint/fence.h"
+#include "trainer/checkpoint/import.h"
 #include "trainer/loop/optimizer.h"
 #include "trainer/loop/restore.h"
 #include "trainer/loop/save.h"
@@ -187,6 +189,18 @@ TEST_F(RestoreTest, WeightsAloneStartAfresh) {
   job_["checkpoint"]["path"] = "another";
   job_["model"]["ffnSize"] = 96;
   EXPECT_THAT(RestoredAs(0), HasSubstr("ffnSize is 80 there and 96 in the job"));
+}
+
+TEST_F(RestoreTest, AnImportSaysOnceHowItIsTaken) {
+  MakeSource();
+  Result<checkpoint::Reader> reader = checkpoint::Reader::Open(Root("source") + "/" + checkpoint::StepDirectory(4));
+  ASSERT_TRUE(reader) << reader.error().message;
+  ASSERT_TRUE(checkpoint::ExportHuggingFace(*reader, Root("exported"), {}));
+  ASSERT_TRUE(checkpoint::ImportWeights({.source = Root("exported"), .root = Root("imported")}));
+  Fork();
+  job_["checkpoint"]["resumeFrom"]["path"] = "imported";
+  EXPECT_THAT(RestoredAs(0), AllOf(HasSubstr("start from it with checkpoint.resumeFrom and weightsOnly"),
+                                   ::testing::Not(HasSubstr("or take the weights alone"))));
 }
 
 TEST_F(RestoreTest, ALearningRateThatChangesIsSaid) {
