@@ -29,8 +29,8 @@ struct HuggingFaceOptions {
 // that was not imported there is no tokenizer and no generation_config.json: a checkpoint knows neither.
 // `directory` is made, or is empty. config.json comes last: a directory that has it is whole. Errors:
 // kFailedPrecondition for a model that transformers has no name for, or files carried along of another model;
-// kInvalidArgument for a number that is too large for its dtype; kAlreadyExists when `directory` is not empty; kDataLoss;
-// of the file system. After an error what was written is removed.
+// kInvalidArgument for a number that is too large for its dtype; kAlreadyExists when `directory` is not empty;
+// kDataLoss; of the file system. After an error what was written is removed.
 Result<ExportInfo> ExportHuggingFace(Reader& reader, const std::string& directory, const HuggingFaceOptions& options,
                                      FileSystem& fs = PosixFileSystem());
 
