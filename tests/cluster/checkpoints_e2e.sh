@@ -247,8 +247,9 @@ job full small 1 "$full_steps" $every
 await 120 "full to have a checkpoint" eval '[ -n "$(steps_on_disk full)" ]'
 full_from=$(now_of full)
 fill small
-known[kept]=$(steps_on_disk full) known[durable]=$(newest_on_disk full)
 await 60 "the job to say that saves fail" condition_is full CheckpointHealthy "False SaveFailing"
+# Not before: a save that has all its bytes when the disk becomes full is made yet.
+known[kept]=$(steps_on_disk full) known[durable]=$(newest_on_disk full)
 run kubectl get tj full
 message=$(condition full CheckpointHealthy)
 printf 'CheckpointHealthy=%s\n' "$message"
