@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -12,6 +13,8 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/trainer/checkpoint/model_sample.h"
+#include "tests/trainer/checkpoint/peft_sample.h"
+#include "trainer/checkpoint/base_hash.h"
 #include "trainer/checkpoint/export.h"
 #include "trainer/checkpoint/reader.h"
 
@@ -97,6 +100,42 @@ TEST_F(GenerateProgram, DrawsByTheSeed) {
   EXPECT_NE(drawn(1), drawn(2));
 }
 
+TEST_F(GenerateProgram, SaysWhichAdapterItTook) {
+  ModelDescription model = SmallLlama();
+  model.vocab = 256;
+  Result<ForeignModel> base = ForeignModel::Open(published(), model);
+  ASSERT_TRUE(base);
+  const AdapterState state{.model = model,
+                           .adapter = {.rank = 2, .alpha = 4, .targets = {"q_proj"}},
+                           .base = *HashBase(*base, model, published())};
+  const std::string adapters = temp_.path() + "/adapters", four = adapters + "/" + StepDirectory(4);
+  SaveAdapter(adapters, state, 4, 1);
+  const std::string with = "--model " + published() + " --prompt hello --tokens 4 -v --adapter ";
+  const nlohmann::json plain = Json("--model " + published() + " --prompt hello --tokens 4");
+  EXPECT_FALSE(plain.contains("adapter"));
+  // A newer one that is cut off: the older one is taken, and both are said.
+  SaveAdapter(temp_.path() + "/more", state, 8, 1);
+  const std::string eight = adapters + "/" + StepDirectory(8);
+  std::filesystem::rename(temp_.path() + "/more/" + StepDirectory(8), eight);
+  std::filesystem::remove(eight + "/" + ShardPath("model", 0));
+  Outcome outcome = Generate(with + adapters + " -o json");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, StartsWith("trainyard: skipped step-00000008 is bad: "));
+  EXPECT_EQ(nlohmann::json::parse(outcome.out)["adapter"],
+            (nlohmann::json{{"path", four}, {"step", 4}, {"baseCompared", true}}));
+  outcome = Generate(with + adapters);
+  EXPECT_THAT(outcome.err, HasSubstr(published() + ", with the adapter in " + four +
+                                     " of step 4 (the base is the one it was trained on): "));
+  // PEFT's layout does not say of which base it is.
+  const std::string peft = temp_.path() + "/peft";
+  WritePeft(peft, model, state.adapter);
+  outcome = Generate(with + peft + " -o json");
+  EXPECT_EQ(nlohmann::json::parse(outcome.out)["adapter"], (nlohmann::json{{"path", peft}, {"baseCompared", false}}));
+  outcome = Generate(with + peft);
+  EXPECT_THAT(outcome.err, HasSubstr(", with the adapter in " + peft + " (the base was not compared): "));
+  EXPECT_EQ(Generate(with + temp_.path() + "/none").code, 4);
+}
+
 TEST_F(GenerateProgram, WhatIsWrongIsOneLine) {
   const auto wrong = [&](const std::string& arguments, int code) {
     const Outcome outcome = Generate(arguments);
@@ -110,6 +149,10 @@ TEST_F(GenerateProgram, WhatIsWrongIsOneLine) {
   EXPECT_THAT(wrong("--model " + published() + " --prompt " + std::string(33, 'x'), 2),
               HasSubstr("the prompt has 33 tokens, the model in " + published() + " 32 positions"));
   EXPECT_THAT(wrong("--model " + published() + " --prompt ''", 2), HasSubstr("prompt"));
+  EXPECT_THAT(wrong("--model " + published() + " --prompt $(printf '\\377\\376')", 2),
+              HasSubstr("--prompt: byte 0 is not UTF-8"));
+  EXPECT_THAT(wrong("--model " + published() + " --prompt x --seed -1", 2), HasSubstr("--seed: -1 is not a whole"));
+  EXPECT_THAT(wrong("--model " + published() + " --prompt x >/dev/full", 3), HasSubstr("standard output"));
   EXPECT_THAT(wrong("--model " + published() + " --chat --prompt x", 2), HasSubstr("has a chat template"));
   EXPECT_THAT(wrong("--model " + published() + " --tokenizer " + temp_.path() + "/none --prompt x", 4),
               HasSubstr("does not exist"));

@@ -1,11 +1,15 @@
 #include "trainer/generate/request.h"
 
+#include <type_traits>
+
 #include <nlohmann/json.hpp>
+
+#include "trainer/tokenizer/utf8.h"
 
 namespace trainyard::generate {
 namespace {
 
-// Calls visit(key, member) for every member: one list for both directions.
+// Calls visit(key, member) for every member: one list for both directions. The key of a text is the flag's.
 template <typename R, typename Visit>
 void Members(R& r, const Visit& visit) {
   visit("checkpoint", r.checkpoint), visit("model", r.model), visit("adapter", r.adapter);
@@ -17,6 +21,17 @@ void Members(R& r, const Visit& visit) {
 }
 
 }  // namespace
+
+Status CheckText(const Request& request) {
+  Status result;
+  Members(request, [&](const char* key, const auto& member) {
+    if constexpr (std::is_same_v<decltype(member), const std::string&>) {
+      if (Status text = tokenizer::CheckUtf8(member); result && !text)
+        result = Fail(text.error().Wrap(std::string("--") + key));
+    }
+  });
+  return result;
+}
 
 std::string ToJson(const Request& request) {
   nlohmann::json out;

@@ -37,6 +37,9 @@ struct Request {
   friend bool operator==(const Request&, const Request&) = default;
 };
 
+// That every text of the request is UTF-8, which JSON has to be. Error: kInvalidArgument, naming the flag and the byte.
+Status CheckText(const Request& request);
+// Throws nlohmann::json::exception where CheckText is not content.
 std::string ToJson(const Request& request);
 // Error: kInvalidArgument for what ToJson does not write.
 Result<Request> ParseRequest(const std::string& json);

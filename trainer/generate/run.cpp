@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <iostream>
 #include <new>
+#include <optional>
 #include <span>
 
 #include <ATen/Parallel.h>
@@ -71,6 +72,7 @@ Status Write(const std::string& text) {
 struct Session {
   Source source;
   std::unique_ptr<tokenizer::Tokenizer> tokenizer;
+  std::optional<UsedAdapter> adapter;
   std::vector<uint32_t> prompt;
   DecodeOptions options;
   at::ScalarType type = at::kFloat;
@@ -83,7 +85,7 @@ struct Session {
 Result<Session> Prepare(const Request& request) {
   Result<Source> source = OpenSource(request);
   if (!source) return Fail(source.error());
-  Session s{std::move(*source), nullptr, {}, {}, at::kFloat, nullptr, nullptr, 0};
+  Session s{std::move(*source), nullptr, {}, {}, {}, at::kFloat, nullptr, nullptr, 0};
   auto opened = OpenTokenizer(request, s.source);
   if (!opened) return Fail(opened.error());
   s.tokenizer = std::move(*opened);
@@ -105,6 +107,7 @@ Result<Session> Prepare(const Request& request) {
   const Clock::time_point begin = Clock::now();
   auto adapter = OpenAdapter(request, s.source);
   if (!adapter) return Fail(adapter.error());
+  if (*adapter) s.adapter = Describe(**adapter, s.source);
   s.type = TypeOf(request, s.source);
   auto weights = LoadWeights(s.source, s.type, *adapter ? &**adapter : nullptr);
   if (!weights) return Fail(weights.error());
@@ -120,27 +123,43 @@ Result<Session> Prepare(const Request& request) {
 }
 
 nlohmann::ordered_json AsJson(const Request& request, const Session& s, const Decoded& made, const std::string& text) {
-  return {{"prompt", request.prompt},
-          {"text", text},
-          {"tokens", made.tokens},
-          {"promptTokens", s.prompt.size()},
-          {"stop", WordsOf(made.stop).name},
-          {"precision", s.type == at::kBFloat16 ? "BF16" : "FP32"},
-          {"loadSeconds", s.load_seconds},
-          {"promptSeconds", made.prompt_seconds},
-          {"seconds", made.seconds},
-          // The first token is the prompt's.
-          {"tokensPerSecond", made.tokens.size() > 1 ? Rate(made.tokens.size() - 1, made.seconds) : 0}};
+  nlohmann::ordered_json out = {
+      {"prompt", request.prompt},
+      {"text", text},
+      {"tokens", made.tokens},
+      {"promptTokens", s.prompt.size()},
+      {"stop", WordsOf(made.stop).name},
+      {"precision", s.type == at::kBFloat16 ? "BF16" : "FP32"},
+      {"loadSeconds", s.load_seconds},
+      {"promptSeconds", made.prompt_seconds},
+      {"seconds", made.seconds},
+      // The first token is the prompt's.
+      {"tokensPerSecond", made.tokens.size() > 1 ? Rate(made.tokens.size() - 1, made.seconds) : 0}};
+  if (s.adapter) {
+    nlohmann::ordered_json& adapter = out["adapter"] = {{"path", s.adapter->path}};
+    if (s.adapter->step) adapter["step"] = *s.adapter->step;
+    adapter["baseCompared"] = s.adapter->base_compared;
+  }
+  return out;
+}
+
+// ", with the adapter in DIRECTORY ..."; nothing without one.
+std::string WordsOf(const std::optional<UsedAdapter>& adapter) {
+  if (!adapter) return "";
+  return ", with the adapter in " + adapter->path +
+         (adapter->step ? " of step " + std::to_string(*adapter->step) : std::string()) +
+         (adapter->base_compared ? " (the base is the one it was trained on)" : " (the base was not compared)");
 }
 
 void SayFigures(const Session& s, const Decoded& made) {
-  std::fprintf(stderr,
-               "%s: %lld parameters in %s, read in %.2f s; prompt of %zu tokens in %.2f s; %zu tokens, %.1f tokens/s; "
-               "stopped: %s\n",
-               s.source.path.c_str(), static_cast<long long>(s.weights->count()),
-               s.type == at::kBFloat16 ? "BF16" : "FP32", s.load_seconds, s.prompt.size(), made.prompt_seconds,
-               made.tokens.size(), made.tokens.size() > 1 ? Rate(made.tokens.size() - 1, made.seconds) : 0.0,
-               WordsOf(made.stop).words);
+  std::fprintf(
+      stderr,
+      "%s%s: %lld parameters in %s, read in %.2f s; prompt of %zu tokens in %.2f s; %zu tokens, %.1f tokens/s; "
+      "stopped: %s\n",
+      s.source.path.c_str(), WordsOf(s.adapter).c_str(), static_cast<long long>(s.weights->count()),
+      s.type == at::kBFloat16 ? "BF16" : "FP32", s.load_seconds, s.prompt.size(), made.prompt_seconds,
+      made.tokens.size(), made.tokens.size() > 1 ? Rate(made.tokens.size() - 1, made.seconds) : 0.0,
+      WordsOf(made.stop).words);
 }
 
 Status Generate(const Request& request) {
@@ -179,9 +198,9 @@ std::string FirstLine(const std::string& text) { return text.substr(0, text.find
 
 }  // namespace
 
-int Run(const std::string& json) {
+int Run(std::string_view json) {
   try {
-    const Result<Request> request = ParseRequest(json);
+    const Result<Request> request = ParseRequest(std::string(json));
     if (!request) return Complain(request.error().message, ExitCodeOf(request.error()));
     const Status done = Generate(*request);
     if (!done) return Complain(done.error().message, ExitCodeOf(done.error()));
@@ -194,6 +213,8 @@ int Run(const std::string& json) {
     return Complain(FirstLine(error.what_without_backtrace()), 1);
   } catch (const std::exception& error) {
     return Complain(FirstLine(error.what()), 1);
+  } catch (...) {
+    return Complain("something was thrown that is no exception: a bug", 1);
   }
 }
 

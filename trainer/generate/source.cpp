@@ -1,6 +1,7 @@
 #include "trainer/generate/source.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 
 #include <nlohmann/json.hpp>
@@ -68,6 +69,11 @@ std::vector<int64_t> Ids(const nlohmann::json& value) {
   return value.get<std::vector<int64_t>>();
 }
 
+// Both sides of the question whether the adapter was trained on this base.
+bool HasHashes(const checkpoint::AdapterSource& adapter, const Source& source) {
+  return adapter.base().has_value() && source.foreign.has_value();
+}
+
 Result<at::Tensor> ReadAdapter(checkpoint::AdapterSource& adapter, const std::string& name, int64_t rows,
                                int64_t columns) {
   at::Tensor values = at::empty({rows, columns}, at::kFloat);
@@ -104,11 +110,16 @@ Result<Source> OpenSource(const Request& request) {
   return ours ? OpenCheckpoint(request.checkpoint) : OpenForeign(request.model);
 }
 
+UsedAdapter Describe(const checkpoint::AdapterSource& adapter, const Source& source) {
+  const std::string name = std::filesystem::path(adapter.path() + "/").parent_path().filename().string();
+  return {adapter.path(), checkpoint::ParseStepDirectory(name), HasHashes(adapter, source)};
+}
+
 Result<std::optional<checkpoint::AdapterSource>> OpenAdapter(const Request& request, Source& source) {
   if (request.adapter.empty()) return std::nullopt;
   auto adapter = checkpoint::AdapterSource::Open(request.adapter, source.model);
   if (!adapter) return Fail(adapter.error());
-  if (adapter->base() && source.foreign) {
+  if (HasHashes(*adapter, source)) {
     const auto found = checkpoint::HashBase(*source.foreign, source.model, source.path);
     if (!found) return Fail(found.error());
     const std::string difference = checkpoint::BaseDifference(*adapter->base(), *found);

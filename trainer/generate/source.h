@@ -40,6 +40,14 @@ Result<Source> OpenSource(const Request& request);
 // base.
 Result<std::optional<checkpoint::AdapterSource>> OpenAdapter(const Request& request, Source& source);
 
+// What is said of an adapter that is used.
+struct UsedAdapter {
+  std::string path;
+  std::optional<int64_t> step;  // of a checkpoint in a directory that is named so
+  bool base_compared = false;   // OpenAdapter had hashes to compare: it is the base that the adapter was trained on
+};
+UsedAdapter Describe(const checkpoint::AdapterSource& adapter, const Source& source);
+
 // The type that a request means: where it says none, BF16 if all matrices are stored so, else FP32.
 at::ScalarType TypeOf(const Request& request, const Source& source);
 // Errors: as Weights::Load.

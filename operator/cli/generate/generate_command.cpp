@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <filesystem>
 #include <istream>
@@ -13,14 +14,18 @@
 
 #include "operator/cli/checkpoints/locate.h"
 #include "operator/cli/exit_codes.h"
+#include "trainer/checkpoint/adapter_source.h"
 #include "trainer/checkpoint/format.h"
 #include "trainer/generate/request.h"
 #include "trainer/tokenizer/chat.h"
+#include "trainer/tokenizer/utf8.h"
 
 namespace trainyard::cli {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr uint64_t kMostTokens = uint64_t{1} << 30;
 
 struct GenerateFlags {
   generate::Request request;
@@ -70,21 +75,67 @@ Status CheckTogether(const generate::Request& r) {
   return {};
 }
 
-// Reads a prompt of "-", finds the checkpoint.
+// Of a directory of checkpoints of an adapter the one that is meant, with those named that are bad. What is none stays:
+// who opens it says better what is wrong.
+Status FindAdapter(std::string& adapter, std::ostream& err) {
+  if (adapter.empty() || checkpoint::IsPeft(adapter)) return {};
+  Result<std::string> one = Locate({adapter, std::nullopt}, err);
+  if (!one && one.error().code == ErrorCode::kNotFound) return {};
+  if (!one) return Fail(one.error());
+  adapter = std::move(*one);
+  return {};
+}
+
+Status ReadPrompt(std::string& prompt, std::istream& in) {
+  prompt.assign(std::istreambuf_iterator<char>(in), {});
+  if (in.bad()) return Fail(ErrorCode::kUnavailable, "standard input cannot be read");
+  if (Status text = tokenizer::CheckUtf8(prompt); !text) return Fail(text.error().Wrap("standard input"));
+  return {};
+}
+
+// Reads a prompt of "-", finds the checkpoints.
 Status Complete(GenerateFlags& flags, const GenerateContext& context) {
   generate::Request& r = flags.request;
+  r.checkpoint = flags.checkpoint.path;
+  if (Status text = generate::CheckText(r); !text) return text;
   if (Status places = CheckPlaces(flags); !places) return places;
   if (Status together = CheckTogether(r); !together) return together;
   if (r.prompt == "-") {
-    r.prompt.assign(std::istreambuf_iterator<char>(context.in), {});
-    if (context.in.bad()) return Fail(ErrorCode::kUnavailable, "standard input cannot be read");
+    if (Status read = ReadPrompt(r.prompt, context.in); !read) return read;
   }
   r.json = flags.output == "json";
+  if (Status found = FindAdapter(r.adapter, context.err); !found) return found;
   if (flags.checkpoint.path.empty()) return {};
   Result<std::string> one = Locate(flags.checkpoint, context.err);
   if (!one) return Fail(one.error());
   r.checkpoint = std::move(*one);
   return {};
+}
+
+// What CLI11's own conversions take as well: "-1" and 2^64 as the largest number, "010" as 8.
+CLI::Validator Whole(uint64_t least, uint64_t most) {
+  const std::string range = "a whole number from " + std::to_string(least) + " to " + std::to_string(most);
+  return {[=](std::string& text) {
+            uint64_t value = 0;
+            const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+            if (error != std::errc() || end != text.data() + text.size() || value < least || value > most) {
+              return text + " is not " + range;
+            }
+            text = std::to_string(value);
+            return std::string();
+          },
+          "in [" + std::to_string(least) + " - " + std::to_string(most) + "]"};
+}
+
+// CLI::Range lets "nan" pass.
+CLI::Validator Real(const char* least, const char* most) {
+  return {[=](std::string& text) {
+            double value = 0;
+            const bool is_number = CLI::detail::lexical_cast(text, value);
+            if (is_number && value >= std::stod(least) && value <= std::stod(most)) return std::string();
+            return text + " is not a number from " + least + " to " + most;
+          },
+          std::string("in [") + least + " - " + most + "]"};
 }
 
 int RunGenerate(GenerateFlags flags, const GenerateContext& context) {
@@ -114,28 +165,30 @@ void AddGenerateCommand(CLI::App& app, int& exit_code, const GenerateContext& co
   command->add_option("--checkpoint", flags->checkpoint.path,
                       "Checkpoint of ours, or a directory of them: the newest whole one");
   command->add_option("--step", flags->checkpoint.step, "Of --checkpoint, the one of this step")
-      ->check(CLI::Range(int64_t{0}, std::numeric_limits<int64_t>::max()));
+      ->transform(Whole(0, std::numeric_limits<int64_t>::max()));
   command->add_option("--model", r.model, "Hugging Face directory");
   command->add_option("--adapter", r.adapter,
                       "Adapter of it: a directory in PEFT's layout, a checkpoint of ours, or a directory of those");
   command->add_option("--prompt", r.prompt, "Text to go on from; - reads standard input")->required();
   command->add_option("--tokens", r.tokens, "How many to make, at most")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30))
+      ->transform(Whole(1, kMostTokens))
       ->capture_default_str();
   command
       ->add_option("--temperature", r.temperature,
                    "Above 0: tokens are drawn at random, the higher the more evenly; 0: always the likeliest one")
-      ->check(CLI::Range(0.0, 1e6))
+      ->check(Real("0", "1e6"))
       ->capture_default_str();
   command->add_option("--top-k", r.top_k, "Draw from so many of the likeliest tokens only; 0: from all")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 30))
+      ->transform(Whole(0, kMostTokens))
       ->capture_default_str();
   command
       ->add_option("--top-p", r.top_p,
                    "Draw from the fewest likeliest tokens that have this much of the probability together")
-      ->check(CLI::Range(1e-9, 1.0))
+      ->check(Real("1e-9", "1"))
       ->capture_default_str();
-  command->add_option("--seed", r.seed, "Of what is drawn: the same seed, the same text")->capture_default_str();
+  command->add_option("--seed", r.seed, "Of what is drawn: the same seed, the same text")
+      ->transform(Whole(0, std::numeric_limits<uint64_t>::max()))
+      ->capture_default_str();
   command->add_flag("--ignore-end", r.ignore_end, "Go on behind the token that ends a text");
   command->add_flag("--chat", r.chat, "The prompt is what a user says: the model's chat template is put around it");
   command->add_option("--template", r.chat_template,
@@ -146,7 +199,7 @@ void AddGenerateCommand(CLI::App& app, int& exit_code, const GenerateContext& co
       "A model's directory, a tokenizer.json, a SentencePiece model, or bytes; default: the model's own");
   command->add_option("--precision", r.precision, "BF16 or FP32; default: as the weights are stored")
       ->check(CLI::IsMember({"BF16", "FP32"}));
-  command->add_option("--threads", r.threads, "Default: one for each core")->check(CLI::Range(1, 1024));
+  command->add_option("--threads", r.threads, "Default: one for each core")->transform(Whole(1, 1024));
   command->add_option("-o,--output", flags->output, "text, as it comes; or json: one value at the end")
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();

@@ -19,6 +19,26 @@ TEST(Request, ComesBackAsItWas) {
   EXPECT_EQ(ParseRequest(ToJson(request)).value(), request);
 }
 
+TEST(Request, EveryTextIsUtf8) {
+  Request request;
+  EXPECT_TRUE(CheckText(request));
+  request.prompt = std::string("\0\xd1\x8f", 3);
+  EXPECT_TRUE(CheckText(request)) << "NUL is a character";
+  EXPECT_EQ(ParseRequest(ToJson(request)).value(), request);
+  const std::pair<const char*, std::string Request::*> texts[] = {
+      {"--checkpoint", &Request::checkpoint},  {"--model", &Request::model},         {"--adapter", &Request::adapter},
+      {"--tokenizer", &Request::tokenizer},    {"--precision", &Request::precision}, {"--prompt", &Request::prompt},
+      {"--template", &Request::chat_template}, {"--system", &Request::system}};
+  for (const auto& [flag, member] : texts) {
+    Request bad;
+    bad.*member = "ab\xff";
+    const Status checked = CheckText(bad);
+    ASSERT_FALSE(checked) << flag;
+    EXPECT_EQ(checked.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_EQ(checked.error().message, std::string(flag) + ": byte 2 is not UTF-8");
+  }
+}
+
 TEST(Request, RefusesWhatIsNone) {
   EXPECT_THAT(ParseRequest("{").error().message, HasSubstr("is not one of 'trainyard generate' of this version"));
   EXPECT_THAT(ParseRequest("{}").error().message, HasSubstr("key 'checkpoint' not found"));

@@ -1,6 +1,7 @@
 // From the flags of `trainyard generate` to what its program is asked.
 #include "operator/cli/generate/generate_command.h"
 
+#include <map>
 #include <sstream>
 
 #include <gmock/gmock.h>
@@ -14,6 +15,7 @@ namespace {
 
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 class GenerateCommand : public testing::Test {
  protected:
@@ -91,6 +93,48 @@ TEST_F(GenerateCommand, TellsOneKindOfDirectoryFromTheOther) {
   EXPECT_THAT(problem("--checkpoint " + (dir_ / "job") + " --step 4"), HasSubstr("there is no checkpoint of step 4"));
   EXPECT_THAT(problem("--checkpoint " + (dir_ / "job")), HasSubstr("step-00000010 is bad"));
   EXPECT_EQ(code_, 1);
+  EXPECT_THAT(problem("--model " + Published() + " --adapter " + (dir_ / "job")), HasSubstr("step-00000010 is bad"));
+  EXPECT_EQ(code_, 1);
+}
+
+// CLI11's conversions take many of these as the largest number, or as none.
+TEST_F(GenerateCommand, NumbersAreTakenAsTheyAreOrRefusedByName) {
+  const auto seed = [&](const std::string& text) {
+    return Asked("--model " + Published() + " --prompt x --seed " + text)->seed;
+  };
+  EXPECT_EQ(seed("18446744073709551615"), 0xffffffffffffffff);
+  EXPECT_EQ(seed("010"), 10U);
+  EXPECT_EQ(Asked("--model " + Published() + " --prompt x --temperature 1e6 --top-p 1e-9")->top_p, 1e-9);
+  for (const auto& [flag, values] : std::map<std::string, std::vector<std::string>>{
+           {"--seed", {"-1", "18446744073709551616", "99999999999999999999999", "1.5", "x", "nan", "0x"}},
+           {"--temperature", {"nan", "-nan", "inf", "1e400", "-0.1", "1x"}},
+           {"--top-p", {"nan", "inf", "0", "1.01"}},
+           {"--tokens", {"1e30", "99999999999999999999999", "0", "-1", "nan"}},
+           {"--top-k", {"-1", "1e30", "18446744073709551616"}},
+           {"--threads", {"-1", "4294967297", "18446744073709551617"}},
+           {"--step", {"-1", "9223372036854775808", "99999999999999999999"}}}) {
+    for (const std::string& value : values) {
+      try {
+        Asked("--model " + Published() + " --prompt x " + flag + " " + value);
+        ADD_FAILURE() << flag << " " << value;
+      } catch (const CLI::ParseError& error) {
+        EXPECT_THAT(error.what(), StartsWith(flag + ": " + value + " is not a ")) << error.what();
+      }
+    }
+  }
+}
+
+TEST_F(GenerateCommand, TextThatIsNotUtf8IsRefusedByName) {
+  for (const char* flag :
+       {"--prompt", "--system", "--template", "--tokenizer", "--adapter", "--model", "--checkpoint"}) {
+    const bool prompt = flag == std::string("--prompt");
+    EXPECT_FALSE(Asked(std::string(prompt ? "" : "--prompt x ") + "--chat " + flag + " ab\xff\xfe"));
+    EXPECT_EQ(error_, std::string("trainyard: ") + flag + ": byte 2 is not UTF-8\n");
+    EXPECT_EQ(code_, 2);
+  }
+  EXPECT_FALSE(Asked("--model " + Published() + " --prompt -", std::string("a\0\xc3", 3)));
+  EXPECT_EQ(error_, "trainyard: standard input: byte 2 is not UTF-8\n");
+  EXPECT_EQ(code_, 2);
 }
 
 TEST_F(GenerateCommand, RefusesWhatDoesNotGoTogether) {
@@ -102,8 +146,8 @@ TEST_F(GenerateCommand, RefusesWhatDoesNotGoTogether) {
   EXPECT_THAT(problem("--system brief"), HasSubstr("--system is for --chat"));
   EXPECT_THAT(problem("--top-k 3"), HasSubstr("needs --temperature above 0"));
   EXPECT_THAT(problem("--top-p 0.5"), HasSubstr("needs --temperature above 0"));
-  for (const char* arguments : {"--tokens 0", "--temperature -1", "--top-p 0", "--top-p 1.5", "--precision FP8",
-                                "--threads 0", "-o yaml", "--seed x"}) {
+  for (const char* arguments :
+       {"--tokens 0", "--temperature -1", "--top-p 0", "--top-p 1.5", "--precision FP8", "--threads 0", "-o yaml"}) {
     EXPECT_THROW(Asked("--model " + Published() + " --prompt x " + arguments), CLI::ParseError) << arguments;
   }
   EXPECT_THROW(Asked("--model " + Published()), CLI::ParseError);
